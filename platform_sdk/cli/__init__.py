@@ -23,6 +23,7 @@ COMMANDS = {
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
         "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
         "reproduce": "reproduce:reproduce", "log": "log:log", "approve": "approve:approve",
+        "remove": "remove:remove",
     },
     "Clusters": {
         "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",

@@ -38,8 +38,9 @@ def reproduce(
     """Run a finished run's recipe again in a new directory, and compare the results of every step.
 
     Compared are the digests of data, index, rollouts, selections, weights and scores. Of a difference, the first step
-    that differs is named, and what differed when the two runs began: hopforge's source, Python, packages, machine. The
-    same command resumes a stopped reproduction. The exit status is 0 if all steps are equal, else 1.
+    that differs is named, and what differed when the two runs began: hopforge's source, Python, packages, machine, the
+    datasets' files. The same command resumes a stopped reproduction. The exit status is 0 if all steps are equal, else
+    1.
     """
     from platform_sdk.config.pipeline import check_shipped
     from platform_sdk.config.recipe import load_recipe
@@ -103,4 +104,4 @@ def _print(found: Reproduction) -> None:
             say("different when the runs began:")
         say(f"  {difference}")
     if not found.circumstances:
-        say("equal when the runs began: hopforge's source, Python, packages, machine")
+        say("equal when the runs began: hopforge's source, Python, packages, machine, the datasets' files")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +15,9 @@ from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.output import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from platform_sdk.evaluation.report.content import Verified
 
 RUNS = Path("runs")
 
@@ -79,8 +84,14 @@ def report(
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
     altered: AlteredOption = False,
     full: Annotated[bool, typer.Option("--full-check", help="Verify every file, including unchanged ones.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Show the outcome of hopforge verify and its time (needs -o).")
+    ] = False,
 ) -> None:
-    """Write a run's report: one self-contained HTML page."""
+    """Write a run's report: one self-contained HTML page.
+
+    A finished run has sealed its own page, so another page of it is written to another file.
+    """
     from platform_sdk.evaluation.report import build_report
     from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.listing import find_run_dir
@@ -88,11 +99,25 @@ def report(
 
     if output is not None:
         check_output(output)
+    elif verify:
+        raise UserError("--verify needs another file than the run's own page; name it with -o")
     run_dir = find_run_dir(run, folder)
-    warn(open_run(run_dir, altered=altered, full=full).altered)
+    opened = open_run(run_dir, altered=altered, full=full)
+    warn(opened.altered)
     path = output or RunDir(run_dir).report
-    write_output(path, build_report(run_dir, altered=altered))
+    page = build_report(run_dir, altered=altered, verified=_verified(run_dir) if verify else None)
+    sealed = opened.sealed_at_end(path.name) if output is None else ""
+    if sealed and sealed != sha256(page.encode(errors="backslashreplace")).hexdigest():
+        raise UserError(f"{path}: is sealed by the run, and the new page differs; write it to another file with -o")
+    write_output(path, page)
     say(path)
+
+
+def _verified(run_dir: Path) -> Verified:
+    from platform_sdk.evaluation.report.content import Verified
+    from platform_sdk.tracking.verify import verify_run
+
+    return Verified(verify_run(run_dir), datetime.now(UTC))
 
 
 def _warn_if_altered(run_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,13 @@ def serve_log(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8080,
     rate: Annotated[float, typer.Option(min=0.001, help="Entries per second of each team, on average.")] = 10.0,
     burst: Annotated[int, typer.Option(min=1, help="Entries of a team at once.")] = 100,
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S3-URL",
+            help="Also put checkpoints into s3://BUCKET/PREFIX, a bucket with retention (needs hopforge[cluster]).",
+        ),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: the certificate with its chain (PEM).")
     ] = None,
@@ -39,6 +47,7 @@ def serve_log(
     if (tls_cert is None) != (tls_key is None):
         raise UserError("--tls-cert and --tls-key belong together: add both")
     from platform_sdk.log_service.app import create_app
+    from platform_sdk.log_service.bucket import Bucket, CheckpointCopies
     from platform_sdk.log_service.rate import Rate
     from platform_sdk.log_service.server import LogServer
     from platform_sdk.retrieval.service.tls import Certificate
@@ -46,6 +55,10 @@ def serve_log(
     from platform_sdk.tracking.log.chain import Log
     from platform_sdk.tracking.log.keys import SigningKey
 
-    app = create_app(Log(path), Tokens(tokens), SigningKey(key), Rate(rate, burst))
+    log, signing = Log(path), SigningKey(key)
+    copies = CheckpointCopies(log, signing, Bucket(bucket)) if bucket else None
+    app = create_app(log, Tokens(tokens), signing, Rate(rate, burst), copies.notify if copies else lambda: None)
     certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
-    LogServer(app, bind=host, port=port, certificate=certificate).run()
+    server = LogServer(app, bind=host, port=port, certificate=certificate)
+    with copies or nullcontext():
+        server.run()

@@ -29,6 +29,9 @@ def verify(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
+    record: Annotated[
+        bool, typer.Option("--record", help="Set the tag verified of the runs in MLflow: outcome, head and time.")
+    ] = False,
     checkpoint: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Prove that the log still begins with this checkpoint of hopforge log."),
@@ -41,8 +44,9 @@ def verify(
     """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
     Every file is read, and every difference is named with the expected and the found value. Of a run under way, the
-    finished steps are compared. The exit status is 0 if nothing differs, 1 if something was altered, added or removed,
-    and 3 if something could not be compared.
+    finished steps are compared. For a model whose run directory is not at hand, the manifest in MLflow is used. The
+    exit status is 0 if nothing differs, 1 if something was altered, added or removed, and 3 if something could not be
+    compared.
     """
     from platform_sdk.tracking.findings import exit_status
     from platform_sdk.tracking.verify import verify_target
@@ -64,7 +68,23 @@ def verify(
         typer.echo(json.dumps(content, indent=1))
     else:
         _print(results)
+    if record:
+        from platform_sdk.tracking.verify import registry_uri
+        from platform_sdk.tracking.verify_record import record as record_in
+
+        for line in record_in(results, registry_uri(_folder_of(target, folder))):
+            say(line, err=as_json)
     raise typer.Exit(status)
+
+
+def _folder_of(target: str, folder: Path) -> Path:
+    """Return the folder whose store has the target's runs."""
+    from platform_sdk.tracking.opened import contains_run
+
+    path = Path(target)
+    if contains_run(path):
+        return path.resolve().parent
+    return path if path.is_dir() and any(contains_run(inner) for inner in path.iterdir()) else folder
 
 
 def _of_export(
@@ -85,10 +105,9 @@ def _print(results: Sequence[Verification]) -> None:
     from platform_sdk.tracking.findings import ROWS
 
     for result in results:
-        kinds = {finding.kind for finding in result.findings}
-        word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
         part = "" if result.finished else ", finished steps only"
-        say(f"{result.run}: {word}{part} (head {result.head or 'unknown'})")
+        removed = f", removed on record by {result.removed}" if result.removed else ""
+        say(f"{result.run}: {result.outcome}{part}{removed} (head {result.head or 'unknown'})")
         for finding in result.findings:
             say(f"  {finding}")
     of_runs = [result for result in results if result.detects]  # the log itself detects nothing

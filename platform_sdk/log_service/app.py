@@ -39,8 +39,13 @@ class RequestError(Exception):
         return JSONResponse({"error": {"code": self.code, "message": self.message}}, self.status, headers)
 
 
-def create_app(log: Log, tokens: Tokens, key: SigningKey, rate: Rate) -> Starlette:
+def create_app(
+    log: Log, tokens: Tokens, key: SigningKey, rate: Rate, grown: Callable[[], None] = lambda: None
+) -> Starlette:
     """Build the service.
+
+    Args:
+        grown: Called after each appended entry.
 
     Raises:
         UserError: the log is broken.
@@ -61,6 +66,7 @@ def create_app(log: Log, tokens: Tokens, key: SigningKey, rate: Rate) -> Starlet
         if log.path.is_file() and log.path.stat().st_size > MAX_BYTES:
             raise RequestError(507, "log_full", f"the log exceeds {MAX_BYTES} bytes")
         entry = await asyncio.to_thread(log.append, statement, team)
+        grown()
         return Response(entry.line(), media_type="application/json")
 
     async def entries(request: Request) -> Response:

@@ -6,16 +6,15 @@ seconds. Errors that waiting cannot fix are raised at once.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
@@ -68,9 +67,7 @@ class RemoteRetriever(Retriever):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
-        self._client = httpx.Client(
-            base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls(os.environ.get(AUTHORITY))
-        )
+        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=client_tls(AUTHORITY))
         try:
             self.facts = self._facts(collection)
         except BaseException:
@@ -136,12 +133,8 @@ class RemoteRetriever(Retriever):
             try:
                 answer = self._client.request(method, route, **content)
             except httpx.TransportError as error:
-                if "CERTIFICATE_VERIFY_FAILED" in str(error):  # httpx keeps only the text of the reason
-                    raise UserError(
-                        f"{self._url}: its certificate is not trusted ({error}); name the file (PEM) of the authority "
-                        f"that issued it in the environment variable {AUTHORITY}, and address it by a name in it",
-                        code="retrieval.certificate",
-                    ) from error
+                if (refusal := untrusted(error, self._url, AUTHORITY)) is not None:
+                    raise refusal from error
                 patience.wait(f"{type(error).__name__}: {error}")
                 continue
             if answer.status_code == 200:
@@ -159,21 +152,6 @@ class RemoteRetriever(Retriever):
                 f"{answer.url}: this is not an answer of a retriever service ({answer.text[:80]!r}…); "
                 "check retrieval.url, and that the service has this version"
             ) from error
-
-
-@functools.cache
-def _tls(authority: str | None) -> ssl.SSLContext:
-    """Return the TLS context with the default authorities and those in the file ``authority``.
-
-    It is cached, since reading all certificates takes longer than a search.
-    """
-    context = httpx.create_ssl_context()
-    if authority:
-        try:
-            context.load_verify_locations(authority)
-        except OSError as error:  # ssl.SSLError too
-            raise UserError(f"{AUTHORITY}: {authority}: {error.strerror or error}; name a PEM file") from error
-    return context
 
 
 def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:

@@ -10,6 +10,7 @@ from platform_sdk.files import read_model, sha256
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file, step_file
+from platform_sdk.tracking.removed import is_in, removed_paths
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 
@@ -54,8 +55,9 @@ def finished_steps(run_dir: Path) -> set[str]:
 
 
 def _are_there(run_dir: Path, files: Iterable[str]) -> bool:
-    """Return True if the files in the run directory exist; an index may be missing and is built again."""
-    return all((run_dir / name).exists() for name in files if not Path(name).is_absolute())
+    """Return True if the files in the run directory exist or were removed on record; a missing index is built again."""
+    removed = removed_paths(run_dir)
+    return all((run_dir / name).exists() or is_in(name, removed) for name in files if not Path(name).is_absolute())
 
 
 def _end(journal: Path) -> int | None:

@@ -266,7 +266,7 @@ class Delivery:
         self._batch(run_id, metrics=_points(figures), params=params, tags=_legible(tags))
         if run_id != self._run_id:
             of_run = [event for event in figures if not event.get("step_only")]
-            self._batch(self._run_id, metrics=_points(of_run), tags=_legible(tags, DIGEST))
+            self._batch(self._run_id, metrics=_points(of_run), tags=_legible(self._latest(tags), DIGEST))
         for event in events:
             if event["event"] == "artifact":
                 self._artifact(run_id, event)
@@ -283,6 +283,12 @@ class Delivery:
                 self._batch(self._run_id, tags={"mlflow.note.content": last})
             elif event["event"] == "rollouts":
                 self._rollouts(run_id, event)
+
+    def _latest(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return the digests among these tags, each with its latest value: parallel steps may set the same tag."""
+        names = {name for name in tags if name.startswith(DIGEST)}
+        events = (event for event in all_events(self.run_dir) if event["event"] == "tags") if names else ()
+        return {name: value for event in events for name, value in event["tags"].items() if name in names}
 
     def _rollouts(self, run_id: str, event: Event) -> None:
         deliver_rollouts(self.client, self.state, self.token, run_id, event, self.run_dir)

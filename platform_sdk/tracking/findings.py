@@ -10,6 +10,7 @@ from platform_sdk.config.struct import Struct
 Kind = Literal["altered", "added", "missing", "not checkable"]
 WHOLE, DIFFERENT, UNCHECKED = 0, 1, 3
 """Exit statuses: nothing differs; something differs; something could not be compared. 2 is a usage error."""
+OUTCOMES = {WHOLE: "whole", DIFFERENT: "differs from its records", UNCHECKED: "not wholly checkable"}
 
 ROWS = {
     "files": "an edit of a file in the run directory",
@@ -39,7 +40,8 @@ class Verification(Struct):
     """Result for one run. ``head`` is ``number:hash`` of the manifest's last entry; empty if there is none.
 
     ``detects`` names the rows of ``ROWS`` that hold: edits of these kinds would have been found.
-    Empty for the log itself.
+    Empty for the log itself. ``run_id`` is the run's id in MLflow; empty if MLflow was not compared. ``removed`` is who
+    removed the run on record, and why; empty for a run that is there.
     """
 
     run: str
@@ -47,6 +49,13 @@ class Verification(Struct):
     finished: bool
     findings: tuple[Finding, ...]
     detects: tuple[str, ...]
+    run_id: str = ""
+    removed: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The outcome in a word."""
+        return OUTCOMES[exit_status([self])]
 
 
 def exit_status(verifications: Iterable[Verification]) -> int:

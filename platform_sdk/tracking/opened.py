@@ -69,6 +69,10 @@ class OpenedRun:
         root = folder.resolve()
         return {path: digest for path, digest in files.items() if path.resolve().is_relative_to(root)}
 
+    def sealed_at_end(self, name: str) -> str:
+        """Return the SHA-256 of a file that the run's end sealed; empty if the run has not finished."""
+        return self.entries[-1].files.get(name, "") if self.entries and self.finished else ""
+
     def require_finished(self) -> None:
         """Raise a UserError if the run has not finished."""
         if not self.finished:

@@ -46,7 +46,7 @@ class Reproduction(Struct):
     """Two runs of one recipe.
 
     ``circumstances`` are what differed when the two runs began: hopforge's version and source, Python, packages, the
-    machine. ``head`` is the last entry of the original's manifest.
+    machine, and the datasets' own files. ``head`` is the last entry of the original's manifest.
     """
 
     original: str
@@ -116,13 +116,17 @@ def compare_circumstances(
 
 
 def _origin(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return what a run recorded of code, machine and its evaluations' settings; who ran it changes no result."""
+    """Return what a run recorded of code, machine, data and its evaluations' settings; who ran it changes no result."""
     start = next((entry for entry in reversed(entries) if entry.event == STARTED), None)
     origin = {} if start is None else start.origin
     code = {name: value for name, value in origin.items() if name in ("version", "commit", "source", "hardware")}
     steps = last_entries(entries).items()
     asked = {f"settings of {step}": entry.digests["settings"] for step, entry in steps if "settings" in entry.digests}
-    return code | asked
+    files = {
+        f"{read.kind} {Path(read.name).name}": read.digest
+        for _, entry in steps for read in entry.inputs if read.kind.endswith(" file")
+    }  # fmt: skip
+    return code | files | asked
 
 
 def _installed(environment: Mapping[str, Any]) -> dict[str, str]:

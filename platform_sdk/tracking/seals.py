@@ -24,6 +24,7 @@ from platform_sdk.tracking.journal import (
     run_file,
     step_file,
 )
+from platform_sdk.tracking.removed import is_in, removed_paths
 
 STEP = "step "
 ENDED = "run ended: "
@@ -108,12 +109,13 @@ def last_entries(entries: Iterable[manifest.Entry]) -> dict[str, manifest.Entry]
 def file_faults(
     run_dir: Path, entries: Iterable[manifest.Entry], digests: Digests, *, external: bool, finished: bool = False
 ) -> Iterator[Fault]:
-    """Yield the sealed files that were altered or removed.
+    """Yield the sealed files that were altered, or removed without a record of their removal.
 
     Args:
         external: Also compare the files outside the run directory: those of the base model.
         finished: The run has finished, and so has every step. Otherwise the journals show which steps run again.
     """
+    removed = removed_paths(run_dir)
     for step, entry in last_entries(entries).items():
         if not (finished or _closed(run_dir, step)):
             continue
@@ -128,6 +130,8 @@ def file_faults(
                     continue
                 remedy = f"delete {made_again} and repeat the run's hopforge run, which makes it again"
             if not path.is_file():
+                if is_in(name, removed):
+                    continue
                 reason = f"is missing, but step {step} had written it (SHA-256 {expected[:16]}…)"
                 yield Fault(path, reason, remedy)
             elif digests.of(path) != expected and (found := digests.rehash(path)) != expected:

@@ -48,6 +48,14 @@ class Server:
         if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
 
+    def check(self) -> None:
+        """Check that the server answers.
+
+        Raises:
+            UserError: the server does not answer, or refuses.
+        """
+        self.tags_of("0" * 32)
+
     def workspaces(self) -> set[str]:
         """Return the names of the workspaces that this user may see; none if the server has no workspaces.
 

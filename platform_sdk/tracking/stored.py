@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlparse
 
 from platform_sdk.files import sha256
 from platform_sdk.tracking.replay import StoredModel, StoredRun, StoredVersion, dataset_key
+from platform_sdk.tracking.server import Server
 from platform_sdk.tracking.store import ARTIFACTS
 
 if TYPE_CHECKING:
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """Read access to an MLflow store. Use as a context: downloaded artifacts are removed at its end."""
+    """Read access to an MLflow store. Use as a context: downloaded artifacts are removed at its end.
+
+    Raises:
+        UserError: the store is a server that does not answer.
+    """
 
     def __init__(self, uri: str) -> None:
+        if uri.startswith(("http://", "https://")):
+            Server(uri).check()  # MLflow's client tries again for minutes
         from mlflow import MlflowClient
 
         self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)

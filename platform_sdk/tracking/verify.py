@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
@@ -50,27 +52,41 @@ def verify_target(
     """
     path = Path(target)
     runs = [one for one in (path, folder / target) if _is_run(one)][:1]
-    inside = [] if runs or not path.is_dir() else [inner for inner in sorted(path.iterdir()) if _is_run(inner)]
-    if inside:
-        log = LogCheck(path, checkpoint, approvers)
-        results = [verify_run(run, log) for run in inside] + log.missing(inside)
+    model = None
+    if not (runs or path.exists()) and MODEL.fullmatch(target):
+        model = registered_model(target, folder)
+        with suppress(UserError):  # its run directory is not at hand
+            runs = [find_run_dir(model.run_id, folder)]
+    if not runs and model is None and not path.is_dir():
+        runs = [find_run_dir(target, folder)]
+    log = LogCheck(runs[0].resolve().parent if runs else folder if model else path, checkpoint, approvers)
+    if runs:
+        results = [verify_run(runs[0], log)]
+    elif model is not None:
+        results = [_verify_model(model, folder, log)]
     else:
-        run_dir = runs[0] if runs else find_target(target, folder)
-        log = LogCheck(run_dir.resolve().parent, checkpoint, approvers)
-        results = [verify_run(run_dir, log)]
+        inside = [inner for inner in sorted(path.iterdir()) if _is_run(inner)]
+        results = [verify_run(run, log) for run in inside] + log.absent(inside)
+        if not results:
+            raise UserError(f"{path}: is no run directory, and contains none; check the path")
     of_log = log.verification()
     return results if of_log is None else [*results, of_log]
 
 
-def find_target(target: str, folder: Path) -> Path:
-    """Return the run directory of a run or a registered model.
+def _verify_model(model: RegisteredModel, folder: Path, log: LogCheck) -> Verification:
+    """Verify a registered model whose run directory is not at hand."""
+    from mlflow.exceptions import MlflowException
 
-    Raises:
-        UserError: there is no such run or model.
-    """
-    if not Path(target).exists() and MODEL.fullmatch(target):
-        return find_run_dir(registered_model(target, folder).run_id, folder)
-    return find_run_dir(target, folder)
+    from platform_sdk.tracking.stored import Store
+    from platform_sdk.tracking.verify_model import ModelCheck
+
+    uri = registry_uri(folder)
+    try:
+        with Store(uri) as store:
+            return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
+    except (MlflowException, OSError) as error:
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise UserError(f"MLflow store {without_credentials(uri)}: {reason}; check MLFLOW_TRACKING_URI") from error
 
 
 def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
@@ -82,21 +98,28 @@ def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
     from platform_sdk.tracking.verify_mlflow import check_mlflow
 
     files = FileCheck(run_dir.resolve())
-    stored, versions = check_mlflow(files)
     log = log or LogCheck(files.run_dir.parent)
-    logged, rows = log.check_run(files, stored)
-    approvals = log.check_approvals(files, versions or ())
+    log.explain_missing(files)
+    stored = check_mlflow(files)
+    logged, rows = log.check_run(files, stored.findings)
+    approvals = log.check_approvals(files.chain.entries, stored.versions or ())
     return Verification(
         run=files.run_dir.name,
         head=files.head,
         finished=files.finished,
-        findings=(*files.findings, *stored, *logged, *approvals),
-        detects=("files", *(("mlflow",) if versions is not None else ()), *rows),
+        findings=(*files.findings, *stored.findings, *logged, *approvals),
+        detects=("files", *(("mlflow",) if stored.versions is not None else ()), *rows),
+        run_id=stored.run_id,
     )
 
 
 def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (RECIPE, manifest.FILE_NAME, run_file(Path())))
+
+
+def registry_uri(folder: Path) -> str:
+    """Return the store of the registered models of a folder of runs."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(folder)
 
 
 def registered_model(target: str, folder: Path) -> RegisteredModel:
@@ -112,7 +135,7 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
     model = MODEL.fullmatch(target)
     if model is None:
         raise UserError(f"{target}: is no registered model; write name@alias or name/3")
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(folder)
+    uri = registry_uri(folder)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise UserError(f"{model[0]}: no run directory, and {folder} has no MLflow store; name it with --folder")
     try:

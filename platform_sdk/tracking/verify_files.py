@@ -29,7 +29,7 @@ WORKING = (
     f"*/{PhaseDir.begun}", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
     "*/checkpoint*",
     RunDir.environment, RunDir.run_journal, f"{RunDir.step_journals}/*.jsonl", RunDir.follower_log,
-    *(f"{FOLDER}/{name}" for name in ("digests.json", "verified.json", "lock", "mlflow.json")),
+    *(f"{FOLDER}/{name}" for name in ("digests.json", "verified.json", "lock", "mlflow.json", "removed.jsonl")),
 )  # fmt: skip
 """Patterns of the files that a run leaves without a seal: its records, logs, caches and the state of its steps."""
 

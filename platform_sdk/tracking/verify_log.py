@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Finding, Kind, Verification
 from platform_sdk.tracking.log.approvers import Approvers, decisions, shown
-from platform_sdk.tracking.log.chain import APPROVED, RUN_ENDED, Chain, LogEntry
+from platform_sdk.tracking.log.chain import APPROVED, RUN_ENDED, RUN_REMOVED, Chain, LogEntry
 from platform_sdk.tracking.log.checkpoint import Checkpoint, fault_of
 from platform_sdk.tracking.log.client import AnyLog, open_log
+from platform_sdk.tracking.removal import explains, sealed_files
+from platform_sdk.tracking.removed import is_in, removed_paths
 from platform_sdk.tracking.replay import StoredVersion
 from platform_sdk.tracking.store import WEIGHTS
 from platform_sdk.tracking.verify_files import FileCheck
@@ -77,6 +80,27 @@ class LogCheck:
         """Return the recorded ends of the run with this first entry."""
         return [entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.start == start]
 
+    def explain_missing(self, files: FileCheck) -> None:
+        """Drop the findings of missing files whose removal the log records.
+
+        If the log cannot be read, files whose removal the run directory records are not checkable.
+        """
+        missing = [finding.thing for finding in files.findings if finding.kind == "missing"]
+        if not missing or not files.chain.entries:
+            return
+        sealed, start = sealed_files(files.chain.entries), files.chain.entries[0].hash
+        recorded = [entry for entry in self.chain.entries if entry.start == start] if self.is_sound else []
+        explained = {name for name in missing if any(explains(entry, sealed, name) for entry in recorded)}
+        files.findings = [finding for finding in files.findings if finding.thing not in explained]
+        if self._unreachable:
+            claimed = {name for name in missing if name in sealed and is_in(name, removed_paths(files.run_dir))}
+            files.findings = [
+                finding.model_copy(update={"kind": "not checkable", "found": "a removal that only the log can confirm"})
+                if finding.thing in claimed
+                else finding
+                for finding in files.findings
+            ]
+
     def check_run(self, files: FileCheck, stored: list[Finding]) -> tuple[list[Finding], tuple[str, ...]]:
         """Compare a run's manifest with the ends that the log records.
 
@@ -88,28 +112,43 @@ class LogCheck:
             The findings, and the names of the edits that the comparison detects.
         """
         findings = (*files.findings, *stored)
-        broken = files.chain.faults or any(finding.thing == manifest.FILE_NAME for finding in findings)
-        if self._is_empty or not self.is_sound or broken or not files.chain.entries:
+        if files.chain.faults or any(finding.thing == manifest.FILE_NAME for finding in findings):
             return [], ()
-        heads = [entry.head for entry in files.chain.entries]
-        start, last = files.chain.entries[0].hash, heads[-1]
-        recorded = self.ends(start) or self._named(files.run_dir)
+        return self.check_chain(files.chain.entries, {self.log.named(files.run_dir)}, finished=files.finished)
+
+    def check_chain(
+        self, entries: Sequence[manifest.Entry], names: AbstractSet[str], *, finished: bool
+    ) -> tuple[list[Finding], tuple[str, ...]]:
+        """Compare a valid chain of a manifest with the ends that the log records; see ``check_run``.
+
+        Args:
+            entries: The manifest.
+            names: The run directory as entries of the log name it.
+            finished: The run has finished.
+        """
+        if self._is_empty or not self.is_sound or not entries:
+            return [], ()
+        heads = [entry.head for entry in entries]
+        start, last = entries[0].hash, heads[-1]
+        recorded = self.ends(start) or self._named(names)
         lacking = [entry for entry in recorded if entry.head not in heads]
         if lacking:
             expected = f"{lacking[-1].head}, the log's entry {lacking[-1].sequence}"
             return [Finding(thing=manifest.FILE_NAME, kind="altered", expected=expected, found=last)], self.rows
-        if not files.finished:
+        if not finished:
             return [], self.rows if recorded else ()
         if not recorded or recorded[-1].head != last:
             found = f"no entry of {last}; hopforge log send adds it"
             return [Finding(thing="log", kind="not checkable", found=found)], ()
         return [], self.rows
 
-    def check_approvals(self, files: FileCheck, versions: Sequence[StoredVersion]) -> Iterator[Finding]:
-        """Compare the aliases and tags of approvals with the log, for a run's versions in MLflow."""
+    def check_approvals(
+        self, entries: Sequence[manifest.Entry], versions: Sequence[StoredVersion]
+    ) -> Iterator[Finding]:
+        """Compare the aliases and tags of approvals with the log, for the versions in MLflow of a run's manifest."""
         if not self.is_sound:
             return
-        heads = {entry.head for entry in files.chain.entries}
+        heads = {entry.head for entry in entries}
         for version in versions:
             label = f"MLflow model {version.name}"
             of_model = decisions(self.chain.entries, version.name)
@@ -133,31 +172,45 @@ class LogCheck:
                 thing = f"approval of {version.name}/{version.version}"
                 yield Finding(thing=thing, kind=claimed, expected=f"a signature of {own[0].who}", found=fault)
 
-    def missing(self, runs: list[Path]) -> list[Verification]:
-        """Return a result for each run that the log records in the folder and that is not among ``runs``."""
+    def absent(self, runs: list[Path]) -> list[Verification]:
+        """Return a result for each run that the log records in the folder and that is not among ``runs``.
+
+        The run is missing unless the log records its removal.
+        """
         if not self.is_sound:
             return []
-        starts = {_first(run) for run in runs}
-        names = {self.log.named(run.resolve()) for run in runs}
-        lacking: dict[str, LogEntry] = {}
+        starts, names = {_first(run) for run in runs}, {self.log.named(run.resolve()) for run in runs}
+        last: dict[str, LogEntry] = {}
         for entry in self.chain.entries:
             inside = self._folder / entry.run == self._folder / Path(entry.run).name
-            if entry.event == RUN_ENDED and inside and entry.start not in starts and entry.run not in names:
-                lacking[entry.run] = entry
-        return [
-            Verification(
-                run=Path(name).name,
-                head="",
-                finished=True,
-                findings=(Finding(thing="run directory", kind="missing", expected=entry.head),),
-                detects=self.rows,
-            )
-            for name, entry in lacking.items()
-        ]
+            known = entry.start in starts or entry.run in names
+            if inside and not known and entry.event in (RUN_ENDED, RUN_REMOVED):
+                last[entry.run] = entry
+        return [self._absent(Path(name).name, entry) for name, entry in last.items()]
 
-    def _named(self, run_dir: Path) -> list[LogEntry]:
-        name = self.log.named(run_dir)
-        return [entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.run == name]
+    def _absent(self, name: str, last: LogEntry) -> Verification:
+        removed = next((one for one in self._removals() if one.start == last.start), None)
+        lacking = Finding(thing="run directory", kind="missing", expected=last.head)
+        return Verification(
+            run=name,
+            head=last.head if removed else "",
+            finished=True,
+            findings=() if removed else (lacking,),
+            detects=self.rows,
+            removed=f"{removed.who}, entry {removed.position}: {removed.note}" if removed else "",
+        )
+
+    def names_of(self, run_dir: Path) -> set[str]:
+        """Return the names in the log of a run directory that may have been moved into the folder of this log."""
+        return {self.log.named(run_dir), self.log.named(self._folder / run_dir.name)}
+
+    def _named(self, names: AbstractSet[str]) -> list[LogEntry]:
+        removed = {entry.start for entry in self._removals()}
+        ends = (entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.run in names)
+        return [entry for entry in ends if entry.start not in removed]
+
+    def _removals(self) -> list[LogEntry]:
+        return [entry for entry in self.chain.entries if entry.event == RUN_REMOVED]
 
 
 def _first(run_dir: Path) -> str:

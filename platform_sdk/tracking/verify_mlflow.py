@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,40 @@ from platform_sdk.tracking.stored import Store, artifact_matches
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import ALIAS, TAG
 
-OWN_TAGS = frozenset({"verified", TAG})
+VERIFIED = "verified"
+OWN_TAGS = frozenset({VERIFIED, TAG})
 """Tags that hopforge sets later than at delivery."""
 HEAD = "manifest_head"
 TOKEN = "hopforge.run"
 
 
-def check_mlflow(files: FileCheck) -> tuple[list[Finding], list[StoredVersion] | None]:
-    """Compare MLflow with the journals of a run whose files were compared.
+@dataclass(frozen=True)
+class StoreResult:
+    """Findings in MLflow, the run's versions there, and its id; None for the versions if MLflow was not compared."""
 
-    Returns:
-        The findings, and the run's versions in MLflow; None for the versions if MLflow was not compared.
-    """
+    findings: list[Finding]
+    versions: list[StoredVersion] | None = None
+    run_id: str = ""
+
+
+def check_mlflow(files: FileCheck) -> StoreResult:
+    """Compare MLflow with the journals of a run whose files were compared."""
     uri = store_uri(files.run_dir)
     shown = f"MLflow store {without_credentials(uri)}"
     if any(finding.thing.endswith(".jsonl") and finding.thing.startswith(FOLDER) for finding in files.findings):
-        return [], None  # the journals, which give the expected contents, are altered
+        return StoreResult([])  # the journals, which give the expected contents, are altered
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
-        return [Finding(thing=shown, kind="not checkable", found="no such file")], None
+        return StoreResult([Finding(thing=shown, kind="not checkable", found="no such file")])
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         with Store(uri) as store:
             check = StoreCheck(files, store)
-            return list(check.findings()), check.versions
+            return StoreResult(list(check.findings()), check.versions, check.run_id)
     except (MlflowException, SQLAlchemyError, UserError, OSError) as error:
         reason = without_credentials(str(error)).partition("\n")[0]
-        return [Finding(thing=shown, kind="not checkable", found=reason)], None
+        return StoreResult([Finding(thing=shown, kind="not checkable", found=reason)])
 
 
 class StoreCheck:
@@ -64,6 +71,11 @@ class StoreCheck:
         self._things = {finding.thing for finding in files.findings}
         self.versions: list[StoredVersion] = []
         self._heads = {entry.hash for entry in files.chain.entries}
+
+    @property
+    def run_id(self) -> str:
+        """The run's id in MLflow; empty if MLflow has no run."""
+        return self._run_id or ""
 
     def findings(self) -> Iterator[Finding]:
         """Yield the differences."""
@@ -95,7 +107,8 @@ class StoreCheck:
         if self._files.finished:
             yield from self._models([model for model, _ in models])
             yield from self._versions(str(ids[parent]))
-        for path, step, event in self._replay.traces:
+        for recorded, step, event in self._replay.traces:
+            path = self._here(recorded)
             if step in runs and self._is_intact(path):
                 yield from self._traces(path, step, event, str(ids[step]), experiment)
 
@@ -134,8 +147,15 @@ class StoreCheck:
         size = journals(self._run_dir)[key].stat().st_size
         return self._files.finished or (self._files.closed(step) and self._state.offsets.get(key) == size)
 
+    def _here(self, path: Path) -> Path:
+        """Return the place of a path in this run directory; a file missing here may exist where the run was before."""
+        before = self._replay.recorded_dir
+        outside = not path.is_relative_to(self._run_dir) and path.is_relative_to(before)
+        return self._run_dir / path.relative_to(before) if outside else path
+
     def _is_intact(self, path: Path) -> bool:
-        return path.is_file() and str(path.relative_to(self._run_dir)) not in self._things
+        name = path.relative_to(self._run_dir) if path.is_relative_to(self._run_dir) else path
+        return path.is_file() and str(name) not in self._things
 
     def _run(self, label: str, key: str, found: StoredRun, ids: Mapping[str, str | None]) -> Iterator[Finding]:
         expected: StoredRun = self._expected.runs[key]
@@ -188,7 +208,7 @@ class StoreCheck:
             yield from _tags(label, self._with_head(expected.tags, model.tags), model.tags)
             yield from _metrics(label, expected.metrics, model.metrics)
             if expected.directory is not None:
-                yield from self._model_files(label, expected.directory, model)
+                yield from self._model_files(label, self._here(expected.directory), model)
         for model in found.values():
             yield Finding(thing=f"MLflow model {model.name}", kind="added", found=model.model_id)
 
@@ -239,7 +259,9 @@ class StoreCheck:
     def _aliases(self, name: str, numbers: Mapping[str, str]) -> Iterator[Finding]:
         """Compare aliases of this run's versions; another run of the same name may have taken the run's alias."""
         found = self._store.aliases(name)
-        expected = {alias: numbers[number] for alias, number in self._expected.aliases.items() if number in numbers}
+        # The run's alias is at its newest version; parallel trainings register theirs in any order.
+        newest = max(numbers.values(), key=int, default="")
+        expected = {alias: newest for alias, number in self._expected.aliases.items() if number in numbers}
         for alias, number in expected.items():
             thing = f"MLflow model {name}: alias {alias}"
             if alias not in found:

@@ -16,7 +16,8 @@ gone, until it ends by itself. Between the kills there are SIGTERM and SIGINT, w
 At the end of each run everything that it left is compared with the undisturbed run (``outcome.py``): every file of the
 run directory (rollouts, thresholds, selected sets, weights, scores; seconds left out), the manifest's events and
 digests, and in MLflow the runs and their states, points of metrics, model versions, traces, artifacts. No process may
-live on, no lock be held, no temporary file remain but those named in ``outcome.ALLOWED``.
+live on, no lock be held, no temporary file remain but those named in ``outcome.ALLOWED``, and ``hopforge verify`` finds
+the run whole.
 
 The report (``report.py``) has for each attack: run, number, signal, whom it hit, at which second, in which step, at
 what moment, the newest events, the newest line of the step's log, and how the command ended. A difference names file,

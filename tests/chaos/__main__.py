@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.drive import Course, Driver, adopt_orphans
-from tests.chaos.outcome import differences, leftovers, locks, outcome
+from tests.chaos.outcome import differences, findings, leftovers, locks, outcome
 from tests.chaos.plan import Attack, Timeline, Victim, aimed, plan
 from tests.chaos.reduced import REDUCED
 from tests.chaos.report import header, row, summary
@@ -144,6 +144,7 @@ def _judged(course: Course, wanted: dict[str, Any], found: dict[str, Any]) -> di
     faults = list(course.faults)
     faults += [f"somebody holds {name}" for name in locks(course.run_dir)]
     faults += [f"left behind: {name}" for name in leftovers(course.run_dir)]
+    faults += [f"hopforge verify: {line}" for line in findings(course.run_dir)]
     return {
         "run": course.number,
         "folder": str(course.folder),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,6 +194,16 @@ def leftovers(run_dir: Path) -> list[str]:
     """Temporary files and folders, KFP's and Milvus's own left out."""
     names = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*")]
     return sorted(name for name in names if TEMPORARY.search(name) and not name.startswith(ALLOWED))
+
+
+def findings(run_dir: Path) -> list[str]:
+    """Return the output of ``hopforge verify``, a process of its own since this one forks; empty for a whole run."""
+    done = subprocess.run(
+        [sys.executable, "-m", "platform_sdk.cli", "verify", str(run_dir)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    return (done.stdout + done.stderr).strip().splitlines() if done.returncode else []
 
 
 def locks(run_dir: Path) -> list[str]:

@@ -145,6 +145,7 @@ def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path) -> None:
     assert changed.returncode == 1, changed.stderr
     assert "first: not reproduced" in changed.stdout
     assert "first difference, in step corpus:\n  eval: " in changed.stdout
+    assert "different when the runs began:\n  evaluation file questions.jsonl: " in changed.stdout
 
     data.unlink()
     missing = hopforge(tmp_path, "reproduce", "first", "-o", "missing", "--quiet")

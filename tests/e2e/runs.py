@@ -17,6 +17,7 @@ from platform_sdk.execution.runs import execute
 from platform_sdk.execution.worker import Request, Result, run_task
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.tracking.verify import verify_run
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "pipelines/mygo"
@@ -57,13 +58,14 @@ def environment() -> dict[str, str]:
 
 
 def run_here(recipe: str, workdir: Path, overrides: Overrides) -> Path:
-    """Run a recipe with its steps in this process; nothing else is different.
+    """Run a recipe with its steps in this process; nothing else is different. ``hopforge verify`` finds the run whole.
 
     A small run spends most of its time on starting Python and importing torch for each step.
     """
     loaded = load_recipe(RECIPES / recipe, options(overrides))
     with steps_here():
         execute(loaded, workdir)
+    assert [str(finding) for finding in verify_run(workdir).findings] == []
     return workdir
 
 

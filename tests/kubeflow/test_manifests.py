@@ -281,11 +281,12 @@ def option(container: Item, name: str) -> str:
     return str(arguments[arguments.index(name) + 1])
 
 
-def test_the_retriever_of_production_speaks_https_with_the_certificate_that_is_made() -> None:
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "retriever"), ("StatefulSet", "log")])
+def test_service_of_production_speaks_https_with_the_certificate_that_is_made(kind: str, name: str) -> None:
     items = built("overlays/production")
-    pod = the(items, "Deployment", "retriever")["spec"]["template"]["spec"]
+    pod = the(items, kind, name)["spec"]["template"]["spec"]
     [container] = pod["containers"]
-    certificate = the(items, "Certificate", "retriever")["spec"]
+    certificate = the(items, "Certificate", name)["spec"]
     [mount] = [one for one in container["volumeMounts"] if one["name"] == "tls"]
     [volume] = [one for one in pod["volumes"] if one["name"] == "tls"]
     assert volume["secret"]["secretName"] == certificate["secretName"]
@@ -293,10 +294,8 @@ def test_the_retriever_of_production_speaks_https_with_the_certificate_that_is_m
     assert option(container, "--tls-key") == f"{mount['mountPath']}/tls.key"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["scheme"] == "HTTPS"
-    service = the(items, "Service", "retriever")
-    assert {service["metadata"]["name"], f"retriever.{service['metadata']['namespace']}"} <= set(
-        certificate["dnsNames"]
-    )
+    service = the(items, "Service", name)
+    assert {service["metadata"]["name"], f"{name}.{service['metadata']['namespace']}"} <= set(certificate["dnsNames"])
 
 
 def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped() -> None:

@@ -5,77 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import random
-import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
-from platform_sdk.tracking.log.chain import FILE_NAME, Log
+from platform_sdk.tracking.log.chain import Log
 from platform_sdk.tracking.verify import verify_run
+from tests.log_service.service import TEAMS, Service, statement
 from tests.tracking.small_run import write_small_run
-
-TEAMS = ("blue", "red")
-
-
-def statement(number: int, **fields: Any) -> dict[str, Any]:
-    digest = f"{number:064x}"
-    return {"event": "run ended", "run": f"/runs/{number}", "start": digest, "head": f"7:{digest}", **fields}
-
-
-class Service:
-    """The service as a process on one port and one log."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder, self.options = folder, options
-        self.log, self.key = folder / FILE_NAME, folder / "key.pem"
-        (folder / "tokens").mkdir()
-        for team in TEAMS:
-            (folder / "tokens" / team).write_text(f"token-{team}")
-        subprocess.run(
-            ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(self.key)], check=True
-        )
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "platform_sdk.cli", "serve", "log", "--file", str(self.log),
-             "--port", str(self.port), "--tokens", str(self.folder / "tokens"), "--key", str(self.key), *self.options],
-            stdout=subprocess.DEVNULL, stderr=(self.folder / "output").open("ab"),
-        )  # fmt: skip
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                httpx.get(f"{self.url}/healthz", timeout=1).raise_for_status()
-                return
-            except httpx.HTTPError:
-                assert self.process.poll() is None, (self.folder / "output").read_text()
-                time.sleep(0.05)
-        raise AssertionError((self.folder / "output").read_text())
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def post(self, content: Any, team: str = "blue", **settings: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer token-{team}"}
-        return httpx.post(f"{self.url}/v1/entries", json=content, headers=headers, timeout=20, **settings)
-
-    def get(self, path: str, team: str = "blue") -> httpx.Response:
-        return httpx.get(self.url + path, headers={"Authorization": f"Bearer token-{team}"}, timeout=20)
 
 
 @pytest.fixture
@@ -103,6 +47,7 @@ def test_requests_out_of_bounds_are_refused_and_leave_no_entry(service: Service)
     for expected, code, content, team in (
         (401, "unauthorized", statement(2), "green"),
         (403, "other_team", statement(1, status="FAILED"), "red"),
+        (403, "other_team", statement(1, event="run removed", who="eve", note="Gone."), "red"),
         (422, "invalid_entry", {"event": "run ended"}, "blue"),
         (422, "invalid_entry", statement(2, team="red"), "blue"),
         (422, "invalid_entry", statement(2, note="x" * 3000), "blue"),
@@ -218,7 +163,9 @@ def test_acknowledged_entries_survive_50_kills_under_load(service: Service) -> N
     kill_under_load(service, 50)
 
 
-def test_full_disk_refuses_entries_and_loses_none(service: Service) -> None:
+def test_full_disk_refuses_entries_loses_none_and_fails_no_run(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Limit the size of the process's files, which fails in the middle of a line, as on a full disk."""
     first = service.post(statement(1))
     limit = ["prlimit", "--pid", str(service.process.pid)]
@@ -227,10 +174,16 @@ def test_full_disk_refuses_entries_and_loses_none(service: Service) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "log_unwritable")
     assert service.get("/v1/entries").content == first.content + b"\n"
     assert service.log.stat().st_size > len(first.content) + 1, "a part of the line was written"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("HOPFORGE_LOG", service.url)
+    monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "token-red")
+    run_dir = tmp_path / "runs/small"
+    assert write_small_run(run_dir), "the run ends"
     subprocess.run([*limit, "--fsize=unlimited:unlimited"], check=True)
     assert service.post(statement(2)).status_code == 200
+    assert CliRunner().invoke(app, ["log", "send", str(run_dir)]).exit_code == 0
     chain = Log(service.log).read()
-    assert (chain.faults, len(chain.entries)) == ([], 2)
+    assert (chain.faults, [entry.run for entry in chain.entries]) == ([], ["/runs/1", "/runs/2", str(run_dir)])
 
 
 def test_broken_log_is_not_served(tmp_path: Path) -> None:

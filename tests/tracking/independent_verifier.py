@@ -7,7 +7,7 @@ import json
 
 OWN = ("done", "recipe.json", "plan.json", "cluster.json", "manifest.jsonl", "tracking/environment.json",
        "tracking/run.jsonl", "tracking/digests.json", "tracking/verified.json", "tracking/lock",
-       "tracking/mlflow.json", "tracking/follower.log")  # fmt: skip
+       "tracking/mlflow.json", "tracking/follower.log", "tracking/removed.jsonl")  # fmt: skip
 ENDS = ("/begun.json", "-step.json", ".seconds.json", "/drafts.jsonl", "/malformed.jsonl")
 
 

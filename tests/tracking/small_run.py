@@ -10,7 +10,10 @@ from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, start_run, step_run
 from tests.tracking.rollouts import rollout
 
+RUN = "small"
+"""Name of the run's directory in the tests."""
 RECIPE = {"pipeline": "mygo", "name": "small", "parameters": {"model": "hopforge:world-base", "seed": 3}}
+SCORES, ROLLOUTS = "eval-final/scores.json", "eval-start/rollouts.jsonl"
 BASE, TRAINED = "b" * 64, "d" * 64
 TRAIN, EVAL = "1" * 64, "2" * 64
 

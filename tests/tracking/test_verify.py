@@ -1,11 +1,11 @@
-"""``hopforge verify``: every attack on a run is named, and nothing else is."""
+"""``hopforge verify`` of whole, moved, damaged and running runs; ``test_attacks`` has the table of attacks."""
 
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlflow
@@ -18,30 +18,13 @@ from platform_sdk.files import sha256
 from platform_sdk.tracking import finish_run, manifest, start_run, step_run
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from platform_sdk.tracking.verify import verify_run, verify_target
-from tests.tracking.small_run import BASE, RECIPE, TRAIN, TRAINED, write_small_run
+from tests.tracking.small_run import BASE, RECIPE, RUN, SCORES, TRAIN, TRAINED, write_small_run
+from tests.tracking.test_attacks import edit
 
+pytestmark = pytest.mark.usefixtures("clean_environment")
 FORMAT_1 = Path(__file__).parent / "format_1"
-RUN = "small"
-SCORES = "eval-final/scores.json"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of the current format and its store; tests change copies."""
-    folder = tmp_path_factory.mktemp("original")
-    write_small_run(folder / RUN)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +34,6 @@ def original_1(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(FORMAT_1, folder)
     deliver(folder / RUN)
     return folder
-
-
-@pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "copied"))
 
 
 def found(run_dir: Path) -> set[tuple[str, str]]:
@@ -90,180 +68,13 @@ def test_a_copied_and_a_moved_folder_are_whole(folder: Path) -> None:
     assert verify_run(moved / RUN).findings == ()
 
 
-def edit(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
-    def attack(folder: Path) -> None:
-        path = folder / RUN / name
-        text = path.read_text()
-        assert change(text) != text
-        path.write_text(change(text))
-
-    return attack
-
-
-def rewrite_manifest(folder: Path) -> None:
-    """Edit a score, and rewrite the manifest with a valid chain."""
-    scores = folder / RUN / SCORES
-    scores.write_text(scores.read_text().replace("0.5", "0.9"))
-    path = folder / RUN / manifest.FILE_NAME
-    previous, lines = manifest.GENESIS, []
-    for line in path.read_text().splitlines():
-        entry = json.loads(line)
-        del entry["hash"]
-        if SCORES in entry.get("files", {}):
-            entry["files"][SCORES] = sha256(scores)
-        for output in entry.get("outputs", ()):
-            if output["path"] == SCORES:
-                output["sha256"] = sha256(scores)
-        entry["previous"] = previous
-        previous = manifest.digest_of(entry)
-        lines.append(json.dumps({**entry, "hash": previous}, separators=(",", ":"), ensure_ascii=False))
-    path.write_text("\n".join(lines) + "\n")
-    assert len(manifest.verify(folder / RUN)) == len(lines), "the chain is valid"
-
-
-FILES: dict[str, tuple[Callable[[Path], object], set[tuple[str, str]]]] = {
-    "score": (edit(SCORES, lambda text: text.replace("0.5", "0.9")), {("altered", SCORES)}),
-    "rollout": (
-        edit("eval-start/rollouts.jsonl", lambda text: text.replace("Lyon", "Paris")),
-        {("altered", "eval-start/rollouts.jsonl")},
-    ),
-    "weights": (
-        lambda folder: (folder / RUN / "warmup/model/model.safetensors").write_text("others"),
-        {("altered", "warmup/model/model.safetensors")},
-    ),
-    "report": (edit("report.html", lambda text: text.replace("50.0", "90.0")), {("altered", "report.html")}),
-    "dataset": (edit("corpus/questions.eval.jsonl", str.upper), {("altered", "corpus/questions.eval.jsonl")}),
-    "recipe": (edit("recipe.json", lambda text: text.replace("3", "4")), {("altered", "recipe.json")}),
-    "environment": (
-        edit("tracking/environment.json", lambda text: text.replace("CPUs", "GPUs")),
-        {("altered", "tracking/environment.json")},
-    ),
-    "file added": (
-        lambda folder: (folder / RUN / "eval-final/notes.json").write_text("{}"),
-        {("added", "eval-final/notes.json")},
-    ),
-    "phase added": (
-        lambda folder: shutil.copytree(folder / RUN / "eval-final", folder / RUN / "eval-best"),
-        {("added", "eval-best/scores.json"), ("added", "eval-best/rollouts.jsonl")},
-    ),
-    "file removed": (
-        lambda folder: (folder / RUN / "corpus/passages.jsonl").unlink(),
-        {("missing", "corpus/passages.jsonl")},
-    ),
-    "entry altered": (
-        edit("manifest.jsonl", lambda text: text.replace("step policy", "step policf")),
-        {("altered", "manifest.jsonl")},
-    ),
-    "manifest rewritten": (rewrite_manifest, {("altered", "manifest.jsonl")}),
-    "manifest removed": (lambda folder: (folder / RUN / "manifest.jsonl").unlink(), {("missing", "manifest.jsonl")}),
-    "journal removed": (
-        lambda folder: (folder / RUN / "tracking/steps/eval-final.jsonl").unlink(),
-        {("missing", "tracking/steps/eval-final.jsonl")},
-    ),
-    "journal edited": (
-        edit(
-            "tracking/steps/eval-final.jsonl", lambda text: text.replace('"eval-final/em": 0.5', '"eval-final/em": 0.9')
-        ),
-        {("altered", "tracking/steps/eval-final.jsonl")},
-    ),
-    "journal's last line removed": (
-        edit("tracking/run.jsonl", lambda text: "".join(text.splitlines(keepends=True)[:-1])),
-        {("altered", "tracking/run.jsonl")},
-    ),
-    "journal's end delayed": (
-        edit("tracking/run.jsonl", lambda text: text[:-5] + str(1 - int(text[-5] == "1")) + text[-4:]),
-        {("altered", "tracking/run.jsonl")},
-    ),
-    "run's journal emptied": (
-        lambda folder: (folder / RUN / "tracking/run.jsonl").write_text(""),
-        {("altered", "tracking/run.jsonl")},
-    ),
-}
-
-
-@pytest.mark.parametrize("attack", FILES)
-def test_an_attack_on_files_is_named_and_nothing_else(folder: Path, attack: str) -> None:
-    do, expected = FILES[attack]
-    do(folder)
-    assert found(folder / RUN) == expected
-
-
-DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
-    "metric": (
-        "UPDATE metrics SET value = 0.99 WHERE key = 'eval-final/em'",
-        {("altered", f"MLflow run small{step}: metric eval-final/em") for step in ("", "/eval-final")},
-    ),
-    "latest metric": (
-        "UPDATE latest_metrics SET value = 0.99 WHERE key = 'eval-final/em'",
-        {("altered", f"MLflow run small{step}: metric eval-final/em") for step in ("", "/eval-final")},
-    ),
-    "metric added": (
-        "INSERT INTO latest_metrics SELECT 'f1', value, timestamp, step, is_nan, run_uuid FROM latest_metrics "
-        "WHERE key = 'warmup/loss'",
-        {("added", f"MLflow run small{step}: metric f1") for step in ("", "/train-warmup")},
-    ),
-    "model's metric": (
-        "UPDATE logged_model_metrics SET metric_value = 0.99 WHERE metric_name = 'Scores/em' AND metric_value = 0.5",
-        {("altered", "MLflow model small-warmup: metric Scores/em")},
-    ),
-    "parameter": (
-        "UPDATE params SET value = '4' WHERE key = 'seed'",
-        {("altered", "MLflow run small: param seed")},
-    ),
-    "tag": (
-        "UPDATE tags SET value = 'x' WHERE key = 'train'",
-        {("altered", f"MLflow run small{step}: tag train") for step in ("", "/corpus")},
-    ),
-    "tag removed": (
-        "DELETE FROM tags WHERE key = 'git_dirty'",
-        {("missing", "MLflow run small: tag git_dirty")},
-    ),
-    "note": (
-        "UPDATE tags SET value = 'Better.' WHERE key = 'mlflow.note.content'",
-        {("altered", "MLflow run small: tag mlflow.note.content")},
-    ),
-    "status": (
-        "UPDATE runs SET status = 'FAILED' WHERE name = 'eval-start'",
-        {("altered", "MLflow run small/eval-start: status")},
-    ),
-    "run deleted": (
-        "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'small'",
-        {("missing", "MLflow run small")},
-    ),
-    "step deleted": (
-        "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'eval-start'",
-        {("missing", "MLflow run small/eval-start")},
-    ),
-    "version's score": (
-        "UPDATE model_version_tags SET value = '0.990' WHERE key = 'em'",
-        {("altered", "MLflow model small/1: tag em")},
-    ),
-    "version's description": (
-        "UPDATE model_versions SET description = 'The best.'",
-        {("altered", "MLflow model small/1: description")},
-    ),
-    "version removed": (
-        "DELETE FROM model_versions",
-        {("missing", f"MLflow model small: version of {TRAINED[:16]}…")},
-    ),
-    "alias": (
-        "UPDATE registered_model_aliases SET alias = 'best'",
-        {("missing", "MLflow model small: alias small"), ("added", "MLflow model small: alias best")},
-    ),
-    "trace": (
-        "UPDATE trace_tags SET value = 'correct' WHERE key = 'outcome'",
-        {("altered", f"MLflow trace eval-{phase}/{id}") for phase in ("start", "final") for id in ("q0#0", "q1#1")},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("attack", DATABASE)
-def test_an_edit_of_mlflows_database_is_named_and_nothing_else(folder: Path, attack: str) -> None:
-    statement, expected = DATABASE[attack]
-    with sqlite3.connect(folder / "mlflow.db") as database:
-        database.execute(statement)
-    database.close()
-    assert found(folder / RUN) == expected
+def test_file_removed_from_a_copied_folder_is_missing_there_although_the_original_has_it(folder: Path) -> None:
+    (folder / RUN / "eval-start/rollouts.jsonl").unlink()
+    (folder / RUN / "warmup/model/config.json").unlink()
+    assert found(folder / RUN) == {
+        ("missing", "eval-start/rollouts.jsonl"),
+        ("missing", "warmup/model/config.json"),
+    }
 
 
 def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
@@ -336,6 +147,41 @@ def test_a_missing_store_is_not_checkable(folder: Path) -> None:
 def test_a_store_that_is_no_database_is_not_checkable(folder: Path) -> None:
     (folder / "mlflow.db").write_bytes(b"no database" * 1000)
     assert {kind for kind, _ in found(folder / RUN)} == {"not checkable"}
+
+
+def test_a_store_of_another_mlflow_version_is_not_checkable(folder: Path) -> None:
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '000000000000'")
+    database.close()
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, "\n" in finding.found) == ("not checkable", False)
+    assert "mlflow.db" in finding.thing
+
+
+def test_an_unreachable_server_is_not_checkable_and_named_without_its_password(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ada:secret@127.0.0.1:9")
+    [finding] = [one for one in verify_run(folder / RUN).findings if one.thing != "log"]
+    assert (finding.kind, "secret" in str(finding), "\n" in str(finding)) == ("not checkable", False, False)
+    assert "127.0.0.1:9" in finding.thing
+    with pytest.raises(UserError, match=r"MLflow server http://\*\*\*@127.0.0.1:9: .*check MLFLOW_TRACKING_URI"):
+        verify_target("small/1", folder)
+
+
+def test_a_manifest_of_random_bytes_is_one_finding(folder: Path) -> None:
+    (folder / RUN / "manifest.jsonl").write_bytes(random.Random(7).randbytes(4000))
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, finding.thing, "\n" in str(finding)) == ("altered", "manifest.jsonl", False)
+
+
+def test_a_log_of_another_project_is_not_checkable(folder: Path, tmp_path: Path) -> None:
+    digest = "1" * 64
+    (folder / FILE_NAME).unlink()
+    Log(folder / FILE_NAME).append(Statement(event="run ended", run="/other/run", start=digest, head=f"7:{digest}"))
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, finding.thing) == ("not checkable", "log")
+    assert "hopforge log send adds it" in finding.found
 
 
 def test_a_run_under_way_is_compared_as_far_as_its_steps_have_finished(tmp_path: Path) -> None:

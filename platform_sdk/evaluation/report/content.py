@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, 
 from platform_sdk.files import read_object
 from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, PhaseDir, RunDir
 from platform_sdk.tracking import manifest
+from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.updates import Update, read_updates
 
@@ -51,9 +53,20 @@ class Phase:
     samples: list[Sample] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Verified:
+    """Outcome of a verification, and its time (UTC)."""
+
+    verification: Verification
+    time: datetime
+
+
 @dataclass
 class Content:
-    """Everything a report shows. ``altered`` reports the run's altered files; see ``open_run``."""
+    """Everything a report shows. ``altered`` reports the run's altered files; see ``open_run``.
+
+    ``verified`` is the outcome of ``hopforge verify`` for the page, with its time (UTC); None if it was not called.
+    """
 
     run_dir: Path
     recipe: dict[str, Any]
@@ -63,6 +76,7 @@ class Content:
     corpus_digests: dict[str, Any]
     chain: list[manifest.Entry]
     altered: tuple[str, ...]
+    verified: Verified | None = None
 
     @property
     def evaluations(self) -> list[Phase]:

@@ -29,6 +29,10 @@ def facts_of(content: Content) -> list[Fact]:
         ]
     if hardware := content.environment.get("hardware"):
         found.append(Fact("hardware", str(hardware), "of the process that started the run"))
+    if (verified := content.verified) is not None:
+        result = verified.verification
+        title = f"by hopforge verify, head {result.head or 'unknown'}"
+        found.append(Fact("verified", f"{result.outcome}, {verified.time:%Y-%m-%d %H:%M:%S} UTC", title))
     return [*found, *_cost(content), *_origin(content)]
 
 

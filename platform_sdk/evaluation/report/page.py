@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from platform_sdk.evaluation.cards.figures import name_of
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather, kind_of
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, Verified, gather, kind_of
 from platform_sdk.evaluation.report.curves import curves
 from platform_sdk.evaluation.report.facts import facts_of
 from platform_sdk.evaluation.report.viewer import viewer_data
@@ -34,19 +34,23 @@ PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a cu
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
 
 
-def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool = False) -> str:
+def build_report(
+    run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool = False, verified: Verified | None = None
+) -> str:
     """Return a run as one self-contained HTML page.
 
     Args:
         run_dir: The run directory of a finished or unfinished run.
         rollouts: Most rollouts to embed, spread over the phases; the page gives the total.
         altered: Show a run with altered files too, with warnings.
+        verified: The outcome of a verification, to be shown.
 
     Raises:
         UserError: ``run_dir`` is not a run directory, or one of its files is invalid or was altered.
         RecordError: a rollout cannot be read.
     """
     content = gather(run_dir, rollouts=rollouts, altered=altered)
+    content.verified = verified
     folded = _folded(content)
     return render(
         FOLDER / "page.html.j2",

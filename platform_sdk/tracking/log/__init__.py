@@ -1,1 +1,1 @@
-"""The project's log: an append-only hash chain of ends of runs and of approvals. docs/log.md has the format."""
+"""The project's log: an append-only hash chain of ends of runs, approvals and removals. docs/log.md has the format."""

@@ -20,6 +20,7 @@ from platform_sdk.tracking.manifest import GENESIS, digest_of
 FILE_NAME = "log.jsonl"
 MAX_LINE = 16_384
 RUN_ENDED, APPROVED, WITHDRAWN = "run ended", "model approved", "approval withdrawn"
+FILES_REMOVED, RUN_REMOVED = "files removed", "run removed"
 HASH = r"^[0-9a-f]{64}$"
 
 
@@ -39,10 +40,10 @@ class Statement(Struct):
     """Content of an entry. ``run`` is the run directory, relative to the folder of a local log.
 
     ``start`` is the hash of the run's first manifest entry, which identifies the run; ``head`` is the manifest's head.
-    The fields from ``model`` on belong to approvals; docs/log.md describes them.
+    The fields from ``model`` on belong to approvals and removals; docs/log.md describes them.
     """
 
-    event: Literal["run ended", "model approved", "approval withdrawn"]
+    event: Literal["run ended", "model approved", "approval withdrawn", "files removed", "run removed"]
     run: str = Field(min_length=1, max_length=2000)
     start: str = Field(pattern=HASH)
     head: str = Field(pattern=r"^[0-9]{1,9}:[0-9a-f]{64}$")
@@ -50,6 +51,8 @@ class Statement(Struct):
     weights: str = _optional(128)
     model: str = _optional(500)
     version: str = _optional(20)
+    path: str = _optional(2000)
+    digest: str = _optional(64)
     who: str = _optional(200)
     note: str = _optional(2000)
     at: str = _optional(40)

@@ -37,9 +37,10 @@ class Checkpoint(Struct):
 
 def checkpoint_of(entries: Sequence[LogEntry], key: SigningKey | None = None) -> Checkpoint:
     """Return the checkpoint of a log, signed if there is a key."""
-    head = entries[-1].hash if entries else GENESIS
+    size = len(entries)  # the log may grow meanwhile
+    head = entries[size - 1].hash if size else GENESIS
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    unsigned = Checkpoint(size=len(entries), head=head, time=time)
+    unsigned = Checkpoint(size=size, head=head, time=time)
     if key is None:
         return unsigned
     return unsigned.model_copy(update={"key": key.public, "signature": key.sign(unsigned.content())})

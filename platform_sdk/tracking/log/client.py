@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.log.chain import FILE_NAME, Chain, Log, LogEntry, Statement
 from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
@@ -15,6 +16,8 @@ from platform_sdk.tracking.store import folder_uri
 
 SERVICE = "HOPFORGE_LOG"
 TOKEN = "HOPFORGE_LOG_TOKEN"
+AUTHORITY = "HOPFORGE_LOG_CA"
+"""Environment variable with a PEM file of additional certificate authorities."""
 SECONDS = 10.0
 PAGE = 1000
 M = TypeVar("M", LogEntry, Checkpoint)
@@ -111,9 +114,14 @@ class RemoteLog:
     def _request(self, method: str, path: str, **content: Any) -> bytes:
         import httpx
 
+        tls = client_tls(AUTHORITY)
         try:
-            answer = httpx.request(method, self.name + path, headers=self._headers, timeout=SECONDS, **content)
+            answer = httpx.request(
+                method, self.name + path, headers=self._headers, timeout=SECONDS, verify=tls, **content
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if (refusal := untrusted(error, self.name, AUTHORITY)) is not None:
+                raise refusal from error
             reason = str(error) or type(error).__name__
             raise UserError(f"{self.name}: the log service cannot be reached ({reason}); check {SERVICE}") from error
         if answer.status_code == 401:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -18,41 +16,11 @@ from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.remote import AUTHORITY, RemoteRetriever
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.sampling.rollout import SearchRequest
+from tests.authority import Authority, openssl
 from tests.refusals import refused
 from tests.retrieval.processes import Embeddings, prepare_world, served, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-
-
-def openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-@dataclass(frozen=True)
-class Authority:
-    """An authority of its own, in a folder."""
-
-    folder: Path
-
-    @property
-    def certificate(self) -> Path:
-        return self.folder / "ca.crt"
-
-    def create(self) -> None:
-        openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2),
-            *("-subj", "/CN=test authority", "-keyout", self.folder / "ca.key", "-out", self.certificate),
-        )
-
-    def issue(self, name: str, address: str = "IP:127.0.0.1") -> Certificate:
-        issued = Certificate(self.folder / f"{name}.crt", self.folder / f"{name}.key")
-        openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 1),
-            *("-subj", f"/CN={name}", "-addext", f"subjectAltName={address}", "-addext", "basicConstraints=CA:FALSE"),
-            *("-CA", self.certificate, "-CAkey", self.folder / "ca.key"),
-            *("-keyout", issued.key, "-out", issued.certificate),
-        )
-        return issued
 
 
 @pytest.fixture(scope="module")

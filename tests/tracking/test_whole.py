@@ -1,0 +1,92 @@
+"""Runs that were not altered are whole: concurrent, killed and resumed, on several processes, and of every recipe."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.tracking.log.chain import FILE_NAME, Log
+from platform_sdk.tracking.verify import verify_target
+from tests.chaos.reduced import REDUCED
+from tests.e2e.runs import environment, run_here
+from tests.tracking.small_run import RUN
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+WRITE = """
+import os, signal, sys
+from pathlib import Path
+
+from tests.tracking.small_run import write_small_run
+
+run_dir, last = Path(sys.argv[1]), int(sys.argv[2])
+folder = str(run_dir.parent)
+count = 0
+
+
+def at_event(event, arguments):
+    global count
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in ("os.rename", "os.remove", "os.truncate", "os.link")) and folder in str(arguments[0]):
+        count += 1
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(at_event)
+write_small_run(run_dir)
+print(count)
+"""
+"""Writes the small run, and kills itself just before the given change of a file in its folder; prints their number."""
+
+
+def written(folder: Path, last: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITE, str(folder), str(last)]
+    variables = {name: value for name, value in environment().items() if not name.startswith(("MLFLOW", "HOPFORGE"))}
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
+
+
+def findings(folder: Path) -> list[str]:
+    return [f"{one.run}: {finding}" for one in verify_target(str(folder), folder) for finding in one.findings]
+
+
+def test_concurrent_runs_in_one_folder_are_whole(tmp_path: Path) -> None:
+    running = [written(tmp_path / name) for name in ("one", "other")]
+    assert [process.wait(600) for process in running] == [0, 0]
+    assert findings(tmp_path) == []
+    assert {entry.run for entry in Log(tmp_path / FILE_NAME).read().entries} == {"one", "other"}
+
+
+@pytest.mark.slow
+def test_run_that_was_killed_20_times_and_resumed_is_whole(tmp_path: Path) -> None:
+    """``tests/chaos`` verifies runs of recipes that were killed."""
+    undisturbed = written(tmp_path / "alone" / RUN)
+    changes = int(undisturbed.communicate(timeout=600)[0].split()[-1])
+    drawn = random.Random(7)
+    for _ in range(20):
+        killed = written(tmp_path / RUN, drawn.randint(1, changes))
+        killed.communicate(timeout=600)
+        assert killed.returncode in (-signal.SIGKILL, 0)  # a resumed run changes fewer files
+    done = written(tmp_path / RUN)
+    done.communicate(timeout=600)
+    assert done.returncode == 0
+    assert findings(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("evipath", {}), ("prograph", {}), ("program", {}), ("react", {}), ("arena", {"online.processes": 2})],
+)
+def test_run_of_a_shipped_recipe_is_whole(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
+    """``run_here`` verifies each run; MyGO's recipes and EviPath with MyGO are in ``tests/e2e``."""
+    reduced = REDUCED[name].shorter()
+    run_dir = run_here(f"../{reduced.recipe}", tmp_path / RUN, {**reduced.overrides, **changes})
+    assert findings(run_dir.parent) == []
