@@ -37,6 +37,10 @@ def verify(
         Path | None,
         typer.Option(metavar="DIR", help="Check signatures of approvals with the public keys NAME.pem in this folder."),
     ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check the signature of an exported directory with this public key (PEM)."),
+    ] = None,
 ) -> None:
     """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
@@ -57,7 +61,7 @@ def verify(
         from platform_sdk.tracking.log.approvers import Approvers
 
         keys = Approvers(approvers)
-    results = _of_export(Path(target), folder, known, keys) or verify_target(target, folder, known, keys)
+    results = _of_export(Path(target), folder, known, keys, public_key) or verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
@@ -68,7 +72,7 @@ def verify(
 
 
 def _of_export(
-    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None
+    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None, key: Path | None
 ) -> list[Verification]:
     """Return the results for an exported directory; empty for another target."""
     if not (directory / "README.md").is_file():
@@ -78,7 +82,7 @@ def _of_export(
 
     if not exported_head(directory):
         return []
-    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder)
+    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder, key)
 
 
 def _print(results: Sequence[Verification]) -> None:

@@ -1,4 +1,4 @@
-"""HTML report of a run."""
+"""HTML pages of a run: its report and its lineage."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Write the run's report."""
+    """Write the run's report, and the page of its lineage."""
     from platform_sdk.evaluation.report import build_note, build_report, build_summary
     from platform_sdk.evaluation.report.content import FINAL, START
     from platform_sdk.files import check_handed_on, sha256, write_text
+    from platform_sdk.lineage.page import build_run_page
     from platform_sdk.tracking import step_run
+    from platform_sdk.tracking.runs import LINEAGE, REPORT
 
     run_dir, start, final = inputs.run_dir, inputs.start_digest, inputs.final_digest
     with step_run(run_dir, "report") as step:
@@ -33,7 +35,8 @@ def run(inputs: Inputs) -> Finished[Outputs]:
             check_handed_on(path, "SHA-256", sha256(path), digest)
             step.log_inputs(evaluation={f"{phase}/scores.json": digest})
         html = build_report(run_dir)
-        write_text(run_dir / "report.html", html)
+        write_text(run_dir / REPORT, html)
+        write_text(run_dir / LINEAGE, build_run_page(run_dir))
         step.log_note(build_note(run_dir))
         step.record_digests(scores_start=start, scores_final=final)
         return Finished(Outputs(), build_summary(run_dir), {"parents": [start, final]}, page=html)

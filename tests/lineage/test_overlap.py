@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.overlap import KINDS_PLANTED, plant, questions_of
-from platform_sdk.lineage.overlap import NEAR, overlap_of
+from platform_sdk.lineage.overlap import BY_CHARACTERS, BY_ENCODER, NEAR, encoder_similarities, overlap_of
 from platform_sdk.records import Question
+from platform_sdk.retrieval.load import shipped_encoder
 
 DATA = Path(os.environ.get("HOPFORGE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
 
@@ -34,10 +37,40 @@ def test_each_kind_of_pair_is_found_with_its_training_question() -> None:
     ]
     found = overlap_of(TRAINING, evaluation)
     assert [(pair.kind, pair.evaluation_id, pair.training_id) for pair in found.pairs] == [
-        ("equal", "equal", "t0"), ("equal after normalisation", "normalised", "t1"), ("near", "near", "t2"),
+        ("equal", "equal", "t0"), ("equal after normalisation", "normalised", "t1"),
+        ("near by characters", "near", "t2"),
     ]  # fmt: skip
     assert found.pairs[0].similarity == 1.0
-    assert NEAR <= found.pairs[2].similarity < 1.0
+    assert NEAR[BY_CHARACTERS] <= found.pairs[2].similarity < 1.0
+    assert found.thresholds == {BY_CHARACTERS: NEAR[BY_CHARACTERS]}
+
+
+def test_encoder_finds_a_question_in_other_words_after_all_kinds_by_characters() -> None:
+    evaluation = [
+        question("near", "How many people lived in the smallest towns of Iceland?"),
+        question("words", "Where was Anna Vey, who wrote music, born? Name the town."),
+        question("other", "Why is the sea salt?"),
+    ]
+    assert len(overlap_of(TRAINING, evaluation).pairs) == 1
+    found = overlap_of(TRAINING, evaluation, encode=shipped_encoder(), thresholds={**NEAR, BY_ENCODER: 0.7})
+    assert [(pair.kind, pair.evaluation_id, pair.training_id) for pair in found.pairs] == [
+        ("near by characters", "near", "t2"), ("near by encoder", "words", "t1"),
+    ]  # fmt: skip
+    assert found.thresholds == {BY_CHARACTERS: NEAR[BY_CHARACTERS], BY_ENCODER: 0.7}
+    assert 0.7 <= found.pairs[1].similarity < 1.0
+
+
+def test_encoders_vectors_are_compared_by_their_cosine() -> None:
+    """Use vectors whose products are known: 0.6 and 0.8 with the first question, 1.0 with the second one."""
+    vectors = {
+        "train a": [1.0, 0.0], "train b": [0.0, 1.0], "one": [0.6, 0.8], "two": [1.0, 0.0],
+    }  # fmt: skip
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.array([vectors[text] for text in texts], dtype=np.float32)
+
+    nearest = encoder_similarities(["train a", "train b"], ["one", "two"], encode)
+    assert [(place, round(similarity, 6)) for place, similarity in nearest] == [(1, 0.8), (0, 1.0)]
 
 
 def test_gold_evidence_is_counted_over_questions_that_have_some() -> None:
@@ -59,7 +92,8 @@ def test_empty_sets_have_no_overlap(training: list[Question], evaluation: list[Q
 def test_planted_pairs_of_real_questions_are_found() -> None:
     training, evaluation = plant(questions_of(DATA), seed=5)
     records = [question(str(place), text) for place, (_, text) in enumerate(evaluation)]
-    found = overlap_of([question(str(place), text) for place, text in enumerate(training)], records)
+    trained = [question(str(place), text) for place, text in enumerate(training)]
+    found = overlap_of(trained, records, encode=shipped_encoder())
     reported = {int(pair.evaluation_id) for pair in found.pairs}
     shares = {}
     for kind in (*KINDS_PLANTED, "none"):
