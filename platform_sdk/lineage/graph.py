@@ -125,7 +125,7 @@ def read_graph_of(run_dir: Path) -> Graph:
         searched |= bases
         for other in run_dirs(run_dir.parent):
             if other.name not in runs and (trained := _trained_in(other, bases)):
-                runs[other.name] = trained
+                runs = {other.name: trained, **runs}  # the run that trained a model names it
         graph = build_graph(runs)
     return graph
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,29 @@ def test_page_shows_every_section_and_unknown_licences(folder: Path, tmp_path: P
         assert f'<section id="{section}"' in text
     assert '<span class="badge warn">unknown</span>' in text
     assert text.count("<details") == text.count("</details>") > 5
+
+
+def test_page_is_usable_by_keyboard_and_on_a_narrow_screen(
+    folder: Path, tmp_path: Path, open_page: Callable[[str], Any]
+) -> None:
+    path = tmp_path / "audit.html"
+    CliRunner().invoke(app, ["audit", "second", "-o", str(path), "--no-encoder", "--folder", str(folder)])
+    page = open_page(path.read_text())
+    for section in ("Licences", "Approvals", "Training", "Scores", "Verification", "Origins"):
+        assert page.get_by_role("region", name=section, exact=True).count() == 1
+    model = page.locator("#origins summary").first
+    assert page.locator("#origins details[open]").count() == page.locator("#origins details").count()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if model.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    assert model.evaluate("one => !one.parentElement.open")
+    assert page.locator("#origins li li").first.is_hidden()
+    page.keyboard.press("Space")
+    assert page.locator("#origins li li").first.is_visible()
+    page.set_viewport_size({"width": 420, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == 420
 
 
 def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:

@@ -43,7 +43,8 @@ def test_share_alike_licences_without_a_common_licence_contradict_each_other() -
     assert conflicts("CC-BY-SA-3.0", "CC-BY-SA-4.0") == []
     [text] = conflicts("CC-BY-SA-4.0", "ODbL-1.0")
     assert text == (
-        "dataset CC-BY-SA-4.0 (CC-BY-SA-4.0) and dataset ODbL-1.0 (ODbL-1.0) permit no common licence for adapted material"
+        "dataset CC-BY-SA-4.0 (CC-BY-SA-4.0) and dataset ODbL-1.0 (ODbL-1.0) permit no common licence for adapted "
+        "material"
     )
 
 
