@@ -16,7 +16,7 @@ def headlines(audit: Audit) -> Iterator[str]:
     for finding in audit.licence_findings:
         yield f"licence {finding}"
     for one in audit.licences:
-        yield f"licence: {one.thing}: {one.licence} ({one.source})"
+        yield f"licence: {one.thing}: {one.licence}, revision {one.revision} ({one.source})"
     yield f"model: {audit.model.digest} {', '.join(audit.model.names)}"
     for decision in audit.approvals:
         yield f"approval: {approval_line(decision)}"

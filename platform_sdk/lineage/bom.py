@@ -16,10 +16,10 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.lineage.extra import audit_packages
 from platform_sdk.lineage.graph import Node
-from platform_sdk.lineage.licences import SHIPPED, Licence
-from platform_sdk.lineage.model_facts import ModelFacts, TrainingRun
+from platform_sdk.lineage.licences import SHIPPED, UNKNOWN
+from platform_sdk.lineage.model_facts import Licensed, ModelFacts, TrainingRun
 from platform_sdk.lineage.products import SOURCES
-from platform_sdk.lineage.terms import GENERATED, UNKNOWN
+from platform_sdk.lineage.terms import GENERATED
 
 if TYPE_CHECKING:
     from cyclonedx.model.bom import Bom
@@ -122,35 +122,50 @@ def _components(model: Exported) -> Iterator[Component]:
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
+    bases = _base_licences(model)
     for licence in model.facts.licences:
-        if licence.thing.startswith("dataset "):
+        if licence not in bases.values():
+            kind, _, name = licence.thing.partition(" ")
             yield Component(
-                name=licence.thing.removeprefix("dataset "), type=ComponentType.DATA, bom_ref=licence.thing,
-                licenses=_licences(licence), properties=_properties(_statement(licence)),
+                name=name, type=ComponentType.MACHINE_LEARNING_MODEL if kind == "model" else ComponentType.DATA,
+                version=licence.revision, bom_ref=licence.thing, licenses=_expressions(licence),
+                properties=_properties(_statement(licence)),
             )  # fmt: skip
     for node in model.origins:
-        is_file, is_model = node.kind in SOURCES, node.kind == "model"
-        own = next((one for one in model.facts.licences if is_model and _is_of(one, node)), None)
-        content = {"kind": node.kind} if is_file else {"kind": node.kind, "content_sha256": node.digest}
+        is_file, own = node.kind in SOURCES, bases.get(node.digest)
+        content = {"kind": node.kind} | ({} if is_file else {"content_sha256": node.digest})
+        content |= _statement(own) if own else {}
         yield Component(
             name=PurePath(node.names[0]).name if node.names else node.kind,
-            type=ComponentType.MACHINE_LEARNING_MODEL if is_model else ComponentType.DATA, bom_ref=node.digest,
-            hashes=_hashes(node.digest) if is_file else (), licenses=_licences(own) if own else (),
-            properties=_properties(content | (_statement(own) if own else {})),
+            type=ComponentType.MACHINE_LEARNING_MODEL if node.kind == "model" else ComponentType.DATA,
+            version=own.revision if own else None, bom_ref=node.digest, hashes=_hashes(node.digest) if is_file else (),
+            licenses=_expressions(own) if own else (), properties=_properties(content),
         )  # fmt: skip
     for name, version in sorted(model.packages.items()):
         purl = PackageURL(type="pypi", name=name, version=version)
         yield Component(name=name, type=ComponentType.LIBRARY, version=version, bom_ref=f"{name}=={version}", purl=purl)
 
 
-def _is_of(licence: Licence, node: Node) -> bool:
-    """Return True if a licence is a base model's: they are named by path, or by ``hopforge:NAME``."""
-    kind, _, name = licence.thing.partition(" ")
-    path = node.names[0] if node.names else ""
-    return kind == "model" and name in (path, f"{SHIPPED}{PurePath(path).name}")
+def _base_licences(model: Exported) -> dict[str, Licensed]:
+    """Return the licences of base models by the digest of their weights.
+
+    A licence names a model by its name in the recipe, a node by its folder; if there is one of each, they belong
+    together.
+    """
+    licences = [one for one in model.facts.licences if one.thing.startswith("model ")]
+    nodes = [node for node in model.origins if node.kind == "model"]
+    found = {node.digest: one for node in nodes for one in licences if _is_of(one, node)}
+    if not found and len(licences) == len(nodes) == 1:
+        found = {nodes[0].digest: licences[0]}
+    return found
 
 
-def _statement(licence: Licence) -> dict[str, str]:
+def _is_of(licence: Licensed, node: Node) -> bool:
+    name, path = licence.thing.removeprefix("model "), node.names[0] if node.names else ""
+    return name in (path, f"{SHIPPED}{PurePath(path).name}")
+
+
+def _statement(licence: Licensed) -> dict[str, str]:
     return {"licence": licence.licence, "licence_source": licence.source}
 
 
@@ -160,7 +175,7 @@ def _hashes(digest: str) -> list[Any]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
 
 
-def _licences(licence: Licence) -> list[Any]:
+def _expressions(licence: Licensed) -> list[Any]:
     from cyclonedx.contrib.license.factories import LicenseFactory
 
     known = licence.licence not in (UNKNOWN, GENERATED)

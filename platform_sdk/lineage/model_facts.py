@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_object
 from platform_sdk.lineage.graph import Graph, Node
-from platform_sdk.lineage.licences import Licence, dataset_licences, model_licence
-from platform_sdk.lineage.terms import UNKNOWN
+from platform_sdk.lineage.licences import UNKNOWN, Licence, dataset_licences, model_licence
+from platform_sdk.lineage.terms import canonical
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
 from platform_sdk.tracking import manifest, seals
@@ -43,6 +44,12 @@ class Score(Struct):
     high: float | None
 
 
+class Licensed(Licence):
+    """Licence and revision of a dataset or a base model."""
+
+    revision: str = UNKNOWN
+
+
 class ModelFacts(Struct):
     """Facts about a model. ``unread`` are files that are needed and do not exist."""
 
@@ -50,7 +57,7 @@ class ModelFacts(Struct):
     roots: tuple[Node, ...]
     runs: tuple[TrainingRun, ...]
     scores: tuple[Score, ...]
-    licences: tuple[Licence, ...]
+    licences: tuple[Licensed, ...]
     unread: tuple[str, ...]
 
 
@@ -71,12 +78,7 @@ def model_facts(model: str, graph: Graph, folder: Path) -> ModelFacts:
     runs = runs or list(part.nodes[model].runs[:1])  # a base model: the run that evaluated it
     recipes = {run: read_object(folder / run / RECIPE) for run in runs}
     roots = tuple(part.nodes[digest] for digest, origins in part.neighbours(down=False).items() if not origins)
-    licences = [
-        one for recipe in recipes.values() for one in dataset_licences(recipe["parameters"].get("dataset") or {})
-    ]
-    bases = [node.names[0] for node in roots if node.kind == "model" and node.names]
-    licences += [model_licence(name, recipes.values()) for name in bases]
-    licences.sort(key=lambda one: one.licence != UNKNOWN)
+    licences = sorted(_licences(runs, recipes, roots, folder), key=lambda one: one.licence != UNKNOWN)
     unread: list[str] = []
     scores = tuple(score for node in evaluated for score in _scores(node, folder, unread))
     return ModelFacts(
@@ -84,6 +86,30 @@ def model_facts(model: str, graph: Graph, folder: Path) -> ModelFacts:
         runs=tuple(_run(folder / run, str(recipes[run]["name"]), str(recipes[run]["pipeline"])) for run in runs),
         scores=scores, licences=tuple(dict.fromkeys(licences)), unread=tuple(unread),
     )  # fmt: skip
+
+
+def _licences(
+    runs: list[str], recipes: dict[str, dict[str, Any]], roots: Iterable[Node], folder: Path
+) -> Iterator[Licensed]:
+    """Yield the licences that the manifests record; for runs older than this record, the statements as they are now."""
+    recorded: list[Licensed] = []
+    for run in runs:
+        own = [
+            Licensed(thing=one.thing, licence=canonical(one.licence), source=one.source, revision=one.revision)
+            for entry in seals.last_entries(manifest.read(folder / run)).values()
+            for one in getattr(entry, "licences", ())
+        ]
+        recorded += own
+        if not any(one.thing.startswith("dataset ") for one in own):
+            yield from map(_licensed, dataset_licences(recipes[run]["parameters"].get("dataset") or {}))
+    yield from recorded
+    if not any(one.thing.startswith("model ") for one in recorded):
+        bases = [node.names[0] for node in roots if node.kind == "model" and node.names]
+        yield from (_licensed(model_licence(name, recipes.values())) for name in bases)
+
+
+def _licensed(licence: Licence) -> Licensed:
+    return Licensed(thing=licence.thing, licence=canonical(licence.licence), source=licence.source)
 
 
 def evaluations(model: str, graph: Graph) -> list[Node]:

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
-from platform_sdk.lineage.licences import dataset_licences, model_licence
-from platform_sdk.lineage.terms import UNKNOWN
+from platform_sdk.lineage.licences import UNKNOWN, dataset_licences, model_licence
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.lineage.runs import BASE, write_dataset, write_run
@@ -60,7 +59,7 @@ def test_page_shows_every_section_and_unknown_licences(folder: Path, tmp_path: P
     page = tmp_path / "audit.html"
     done = CliRunner().invoke(app, ["audit", "second", "-o", str(page), "--no-encoder", "--folder", str(folder)])
     assert done.output.startswith("licence unknown: dataset jsonl has no known licence")
-    assert "licence: dataset jsonl: unknown" in done.output
+    assert "licence: dataset jsonl: unknown, revision unknown" in done.output
     text = page.read_text()
     for section in ("licences", "approvals", "training", "scores", "verification", "overlap", "origins"):
         assert f'<section id="{section}"' in text
@@ -100,10 +99,10 @@ def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:
 
 def test_licences_are_stated_or_unknown(tmp_path: Path) -> None:
     mixture = {"format": "mixed", "mixture": [{"format": "hotpotqa"}, {"format": "jsonl"}]}
-    assert [one.licence for one in dataset_licences(mixture)] == ["CC-BY-SA-4.0", UNKNOWN]
+    assert [one.licence for one in dataset_licences(mixture)] == ["CC BY-SA 4.0", UNKNOWN]
     assert model_licence(str(tmp_path), []).licence == UNKNOWN
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\nText.")
-    assert model_licence(str(tmp_path), []).licence == "MIT"
+    assert model_licence(str(tmp_path), []).licence == "mit"
     (tmp_path / "README.md").write_text("---\nlicense: other\nlicense_name: qwen-research\n---\nText.")
     assert model_licence(str(tmp_path), []).licence == "qwen-research"
     (tmp_path / "README.md").write_text("---\n[broken\n---\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_sdk.lineage.terms import GENERATED, UNKNOWN, canonical, findings_of
+from platform_sdk.lineage.licences import UNKNOWN
+from platform_sdk.lineage.terms import GENERATED, canonical, findings_of
 
 
 def kinds(*licences: str, stated: str = "") -> list[str]:
@@ -62,6 +63,9 @@ def test_generated_data_and_repeated_licences_add_nothing() -> None:
     assert len(findings_of([("dataset a", "MIT"), ("dataset a", "MIT")])) == 1
 
 
-@pytest.mark.parametrize(("name", "expected"), [("apache-2.0", "Apache-2.0"), (" Llama3.1 ", "llama3.1"), ("x", "x")])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("apache-2.0", "Apache-2.0"), (" Llama3.1 ", "llama3.1"), ("CC BY-SA 4.0", "CC-BY-SA-4.0"), ("x", "x")],
+)
 def test_licences_are_named_as_in_the_table(name: str, expected: str) -> None:
     assert canonical(name) == expected
