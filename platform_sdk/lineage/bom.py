@@ -123,12 +123,12 @@ def _components(model: Exported) -> Iterator[Component]:
     from packageurl import PackageURL
 
     bases = _base_licences(model)
-    for licence in model.facts.licences:
+    for ref, licence in _references(model).items():
         if licence not in bases.values():
             kind, _, name = licence.thing.partition(" ")
             yield Component(
                 name=name, type=ComponentType.MACHINE_LEARNING_MODEL if kind == "model" else ComponentType.DATA,
-                version=licence.revision, bom_ref=licence.thing, licenses=_expressions(licence),
+                version=licence.revision, bom_ref=ref, licenses=_expressions(licence),
                 properties=_properties(_statement(licence)),
             )  # fmt: skip
     for node in model.origins:
@@ -144,6 +144,15 @@ def _components(model: Exported) -> Iterator[Component]:
     for name, version in sorted(model.packages.items()):
         purl = PackageURL(type="pypi", name=name, version=version)
         yield Component(name=name, type=ComponentType.LIBRARY, version=version, bom_ref=f"{name}=={version}", purl=purl)
+
+
+def _references(model: Exported) -> dict[str, Licensed]:
+    """Return the licences by a unique reference: several parts of a mixture may have one format."""
+    found: dict[str, Licensed] = {}
+    for licence in model.facts.licences:
+        number = sum(one.thing == licence.thing for one in found.values())
+        found[f"{licence.thing} {number + 1}" if number else licence.thing] = licence
+    return found
 
 
 def _base_licences(model: Exported) -> dict[str, Licensed]:
@@ -193,7 +202,7 @@ def _card(model: Exported) -> dict[str, Any]:
     steps = [step for run in model.facts.runs for step in run.steps]
     online = any(step.startswith("online") for step in steps)
     trained = any(step.startswith(("train", "online")) for step in steps)
-    data = [one.thing for one in model.facts.licences if one.thing.startswith("dataset ")]
+    data = [ref for ref, one in _references(model).items() if one.thing.startswith("dataset ")]
     data += [node.digest for node in model.origins if _is_questions(node)]
     parameters: dict[str, Any] = {
         "task": "question-answering",
