@@ -91,6 +91,8 @@ def export(
     from platform_sdk.methods.finished import open_finished
     from platform_sdk.methods.model_export import export_model
 
+    if altered and (audit or key is not None):
+        raise UserError("--altered excludes --audit and --key: an altered run is neither audited nor signed")
     if key is not None:
         from platform_sdk.methods.model_signature import check_signing_key
 

@@ -257,6 +257,13 @@ def test_broken_log_gives_one_sentence_before_anything_is_written(folder: Path, 
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("option", ["--audit", "--key=signer.key"])
+def test_altered_run_is_neither_audited_nor_signed(folder: Path, tmp_path: Path, option: str) -> None:
+    command = ["export", str(folder / "arena"), "-o", str(tmp_path / "x"), "--altered", option]
+    assert "neither audited nor signed" in str(CliRunner().invoke(app, command).exception)
+    assert not (tmp_path / "x").exists()
+
+
 def test_audit_of_chats_is_refused(folder: Path, tmp_path: Path) -> None:
     command = ["export", str(folder / "arena"), "-o", str(tmp_path / "x"), "--format", "messages", "--audit"]
     assert "apply to the model only" in str(CliRunner().invoke(app, command).exception)
