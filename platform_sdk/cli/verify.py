@@ -11,6 +11,7 @@ import typer
 
 from platform_sdk.cli.output import say
 from platform_sdk.cli.runs import RUNS
+from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.tracking.findings import Verification
@@ -61,7 +62,10 @@ def verify(
         from platform_sdk.tracking.log.approvers import Approvers
 
         keys = Approvers(approvers)
-    results = _of_export(Path(target), folder, known, keys, public_key) or verify_target(target, folder, known, keys)
+    results = _of_export(Path(target), folder, known, keys, public_key)
+    if public_key is not None and not results:
+        raise UserError(f"{target}: is no directory that hopforge export wrote; leave --public-key out")
+    results = results or verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}

@@ -110,7 +110,7 @@ def read_graph(folder: Path) -> Graph:
 def read_graph_of(run_dir: Path) -> Graph:
     """Return the graph of a run, and of the runs in its folder that trained the models which it began with.
 
-    Other manifests are searched for the digests of base models, and parsed only if they have one. Runs with a broken
+    Other manifests are searched for the digests of trained models, and parsed only if they have one. Runs with a broken
     manifest are left out, and so is the run's own report, which is made after the graph.
 
     Raises:
@@ -134,7 +134,7 @@ def _trained_in(run_dir: Path, models: set[str]) -> list[manifest.Entry]:
     """Return a run's manifest if it trained one of the models; otherwise nothing."""
     try:
         content = (run_dir / manifest.FILE_NAME).read_bytes()
-        if not any(digest.encode() in content for digest in models):
+        if not any(f'"weights":"{digest}"'.encode() in content for digest in models):
             return []
         entries = manifest.read(run_dir)
     except (OSError, manifest.ManifestError):

@@ -151,6 +151,15 @@ def test_signature_of_another_key_and_a_signature_of_random_bytes_are_named(fold
     assert found(folder, "--public-key", str(folder / "signer.pem")) == {("missing", "model.sig")}
 
 
+def test_unusable_public_key_gives_one_sentence(folder: Path) -> None:
+    (folder / "text.pem").write_text("no key")
+    for target, key in (("model", "absent.pem"), ("model", "text.pem"), ("arena", "signer.pem")):
+        command = ["verify", str(folder / target), "--folder", str(folder), "--public-key", str(folder / key)]
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, UserError)
+        assert "\n" not in str(done.exception)
+
+
 def test_signature_covers_the_directory_where_the_run_is_not(folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
