@@ -128,7 +128,7 @@ def _components(model: Exported) -> Iterator[Component]:
             kind, _, name = licence.thing.partition(" ")
             yield Component(
                 name=name, type=ComponentType.MACHINE_LEARNING_MODEL if kind == "model" else ComponentType.DATA,
-                version=licence.revision, bom_ref=ref, licenses=_expressions(licence),
+                version=_version(licence), bom_ref=ref, licenses=_expressions(licence),
                 properties=_properties(_statement(licence)),
             )  # fmt: skip
     for node in model.origins:
@@ -137,8 +137,8 @@ def _components(model: Exported) -> Iterator[Component]:
         content |= _statement(own) if own else {}
         yield Component(
             name=PurePath(node.names[0]).name if node.names else node.kind,
-            type=ComponentType.MACHINE_LEARNING_MODEL if node.kind == "model" else ComponentType.DATA,
-            version=own.revision if own else None, bom_ref=node.digest, hashes=_hashes(node.digest) if is_file else (),
+            type=ComponentType.MACHINE_LEARNING_MODEL if node.kind in ("model", "encoder") else ComponentType.DATA,
+            version=_version(own) if own else None, bom_ref=node.digest, hashes=_hashes(node.digest) if is_file else (),
             licenses=_expressions(own) if own else (), properties=_properties(content),
         )  # fmt: skip
     for name, version in sorted(model.packages.items()):
@@ -172,6 +172,10 @@ def _base_licences(model: Exported) -> dict[str, Licensed]:
 def _is_of(licence: Licensed, node: Node) -> bool:
     name, path = licence.thing.removeprefix("model "), node.names[0] if node.names else ""
     return name in (path, f"{SHIPPED}{PurePath(path).name}")
+
+
+def _version(licence: Licensed) -> str | None:
+    return None if licence.revision == UNKNOWN else licence.revision
 
 
 def _statement(licence: Licensed) -> dict[str, str]:
