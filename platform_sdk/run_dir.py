@@ -59,6 +59,7 @@ class RunDir:
     cluster = Entry("cluster.json")
     manifest = Entry("manifest.jsonl")
     report = Entry("report.html")
+    lineage = Entry("lineage.html")
     lock = Entry(".lock")
     logs = Entry("logs")
     finished_steps = Entry("logs/steps.json")

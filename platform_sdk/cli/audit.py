@@ -28,9 +28,18 @@ def audit(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write an HTML page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    licence: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Licence under which the model is offered, e.g. Apache-2.0; shows conflicts."),
+    ] = "",
+    approvers: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Check signatures of approvals with the public keys NAME.pem in this folder."),
+    ] = None,
+    encoder: Annotated[bool, typer.Option(help="Also search near questions by the shipped sentence encoder.")] = True,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
 ) -> None:
-    """Audit a model: who trained it, when, from what and how; scores with intervals; licences; verification; overlap.
+    """Audit a model: licences with conflicts; approvals; who, when, from what, how; scores; verification; overlap.
 
     Every run that the model stands on is verified, which reads all its files. The overlap compares the questions that
     the model was evaluated on with all training questions in its lineage. The exit status is that of verify.
@@ -41,13 +50,22 @@ def audit(
     from platform_sdk.lineage.targets import find_targets
     from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.findings import exit_status
+    from platform_sdk.tracking.log.approvers import Approvers
 
     target = text_argument(target, "the target")
     if output is not None:
         check_output(output)
     graph = read_graph(folder)
     starts = find_targets(target, graph, folder, down=False)
-    result = audit_model(target.rstrip("/"), starts, graph, folder)
+    encode = None
+    if encoder:
+        from platform_sdk.retrieval.load import shipped_encoder
+
+        encode = shipped_encoder()
+    result = audit_model(
+        target.rstrip("/"), starts, graph, folder, licence=text_argument(licence, "--licence") if licence else "",
+        approvers=None if approvers is None else Approvers(approvers), encode=encode,
+    )  # fmt: skip
     if output is not None:
         write_output(output, build_audit(result, graph))
     if as_json:

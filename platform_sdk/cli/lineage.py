@@ -30,6 +30,14 @@ def lineage(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart.")] = False,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page.")] = None,
+    openlineage: Annotated[
+        bool,
+        typer.Option(
+            "--openlineage",
+            help="Send OpenLineage events to the place that OPENLINEAGE_URL or openlineage.yml names; print them "
+            "without such a configuration.",
+        ),
+    ] = False,
     question: Annotated[
         str | None, typer.Option(metavar="TEXT_OR_ID", help="Instead: models trained or evaluated on a question.")
     ] = None,
@@ -56,12 +64,12 @@ def lineage(
         raise UserError("lineage: needs a run, model, dataset, file or digest, or one of --question and --passage")
     if up and down:
         raise UserError("--up and --down exclude each other; leave one out")
-    if as_json and mermaid:
-        raise UserError("--json and --mermaid exclude each other; leave one out")
+    if as_json + mermaid + openlineage > 1:
+        raise UserError("--json, --mermaid and --openlineage exclude each other; leave one out")
     if question == "" or passage == "":
         raise UserError("--question and --passage need a text or an id, not an empty argument")
-    if target is None and (mermaid or html is not None or down):
-        raise UserError("--question and --passage have no --down, --mermaid and --html; leave them out")
+    if target is None and (mermaid or openlineage or html is not None or down):
+        raise UserError("--question and --passage have no --down, --mermaid, --openlineage, --html; leave them out")
     if target is None:
         _print_uses(folder, question or "", passage or "", as_json=as_json)
         return
@@ -78,6 +86,16 @@ def lineage(
         typer.echo(json.dumps(_content(target, starts, part, down=down), indent=1))
     elif mermaid:
         say(flowchart(part))
+    elif openlineage:
+        from platform_sdk.lineage.openlineage_events import events_of, send_events
+
+        events = events_of(part, folder)
+        printed = 0
+        for line in send_events(events):
+            typer.echo(line)
+            printed += 1
+        if not printed:
+            say(f"{len(events)} OpenLineage events sent")
     else:
         for branch in branches:
             for line in lines(branch):

@@ -11,6 +11,7 @@ import typer
 
 from platform_sdk.cli.output import say
 from platform_sdk.cli.runs import RUNS
+from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.tracking.findings import Verification
@@ -40,6 +41,10 @@ def verify(
         Path | None,
         typer.Option(metavar="DIR", help="Check signatures of approvals with the public keys NAME.pem in this folder."),
     ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check the signature of an exported directory with this public key (PEM)."),
+    ] = None,
 ) -> None:
     """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
@@ -61,7 +66,10 @@ def verify(
         from platform_sdk.tracking.log.approvers import Approvers
 
         keys = Approvers(approvers)
-    results = _of_export(Path(target), folder, known, keys) or verify_target(target, folder, known, keys)
+    results = _of_export(Path(target), folder, known, keys, public_key)
+    if public_key is not None and not results:
+        raise UserError(f"{target}: is no directory that hopforge export wrote; leave --public-key out")
+    results = results or verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
@@ -88,7 +96,7 @@ def _folder_of(target: str, folder: Path) -> Path:
 
 
 def _of_export(
-    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None
+    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None, key: Path | None
 ) -> list[Verification]:
     """Return the results for an exported directory; empty for another target."""
     if not (directory / "README.md").is_file():
@@ -98,7 +106,7 @@ def _of_export(
 
     if not exported_head(directory):
         return []
-    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder)
+    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder, key)
 
 
 def _print(results: Sequence[Verification]) -> None:

@@ -1,4 +1,4 @@
-"""Audit of a model: origin, training, scores, verification, overlap of questions, licences."""
+"""Audit of a model: licences, origin, training, scores, approvals, verification, overlap of questions."""
 
 from __future__ import annotations
 
@@ -7,92 +7,96 @@ from pathlib import Path
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_object
-from platform_sdk.lineage.graph import Graph, Node
-from platform_sdk.lineage.licences import UNKNOWN, Licence, dataset_licences, model_licence
-from platform_sdk.lineage.overlap import Overlap, overlap_of
-from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Question
-from platform_sdk.run_dir import PhaseDir
-from platform_sdk.tracking import manifest, seals
+from platform_sdk.lineage.graph import Graph
+from platform_sdk.lineage.model_facts import ModelFacts, evaluations, model_facts, read_questions
+from platform_sdk.lineage.overlap import Encode, Overlap, overlap_of
+from platform_sdk.lineage.terms import LicenceFinding, findings_of
 from platform_sdk.tracking.findings import Verification
-from platform_sdk.tracking.opened import RECIPE, STARTED
+from platform_sdk.tracking.log.approvers import Approvers, decisions_on, shown
 from platform_sdk.tracking.verify import verify_run
-
-TRAINED = ("model", "selection", "rollouts")
-
-
-class TrainingRun(Struct):
-    """A run that the model stands on: who, when, with what, and the seconds and GPU hours of its steps."""
-
-    run: str
-    recipe: str
-    pipeline: str
-    origin: dict[str, str]
-    started: str
-    ended: str
-    steps: tuple[str, ...]
-    seconds: float
-    gpu_hours: float
+from platform_sdk.tracking.verify_log import LogCheck
 
 
-class Score(Struct):
-    """A score of the model with its interval; None if the metric has none."""
+class Approval(Struct):
+    """Decision on a version of the model.
 
-    phase: str
-    questions: int
-    metric: str
-    value: float
-    low: float | None
-    high: float | None
+    ``fault`` gives the reason why the decision does not carry its approver's signature; empty if it does, or if
+    signatures were not compared.
+    """
+
+    model: str
+    version: str
+    decision: str
+    time: str
+    fault: str
 
 
-class Audit(Struct):
-    """Page of a model. ``unread`` are files that the audit needed and did not find."""
+class Audit(ModelFacts):
+    """Page of a model. ``licence`` is the licence under which the model is offered; empty if none was named."""
 
     target: str
-    model: Node
-    roots: tuple[Node, ...]
-    runs: tuple[TrainingRun, ...]
-    scores: tuple[Score, ...]
+    licence: str
+    licence_findings: tuple[LicenceFinding, ...]
+    approvals: tuple[Approval, ...]
     verifications: tuple[Verification, ...]
     overlap: Overlap | None
-    licences: tuple[Licence, ...]
-    unread: tuple[str, ...]
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours of all runs that the model stands on."""
+        return round(sum(run.gpu_hours for run in self.runs), 6)
 
 
-def audit_model(target: str, starts: Iterable[str], graph: Graph, folder: Path) -> Audit:
+def audit_model(
+    target: str,
+    starts: Iterable[str],
+    graph: Graph,
+    folder: Path,
+    *,
+    licence: str = "",
+    approvers: Approvers | None = None,
+    encode: Encode | None = None,
+) -> Audit:
     """Audit the model that a target names; for a run, its last trained model.
+
+    Args:
+        target: The target's name.
+        starts: The digests of the nodes that the target names.
+        graph: The graph of the runs in ``folder``.
+        folder: The folder of the run directories.
+        licence: The licence under which the model is offered.
+        approvers: Keys with which signatures of approvals are compared.
+        encode: Sentence encoder for the overlap of questions; without it, only their characters are compared.
 
     Raises:
         UserError: the target is no model and no run with one, or a file of questions or scores is damaged.
     """
     model = _model_of(target, list(starts), graph)
+    facts = model_facts(model, graph, folder)
     part = graph.reachable([model], down=False)
-    runs = list(dict.fromkeys(edge.run for edge in part.edges if part.nodes[edge.target].kind.startswith(TRAINED)))
-    evaluated = [edge for edge in graph.edges if edge.source == model and graph.nodes[edge.target].kind == "scores"]
-    scores = {edge.target: graph.nodes[edge.target] for edge in evaluated}
+    scores = {node.digest for node in evaluations(model, graph)}
     inputs = {edge.source for edge in graph.edges if edge.target in scores}
     training = [node for node in part.nodes.values() if "training questions" in node.kind]
     evaluation = [graph.nodes[digest] for digest in inputs if "evaluation questions" in graph.nodes[digest].kind]
-    unread: list[str] = []
-    trained_on, evaluated_on = (_questions(nodes, folder, unread) for nodes in (training, evaluation))
-    recipes = {run: read_object(folder / run / RECIPE) for run in runs}
-    roots = tuple(part.nodes[digest] for digest, origins in part.neighbours(down=False).items() if not origins)
-    licences = [
-        one for recipe in recipes.values() for one in dataset_licences(recipe["parameters"].get("dataset") or {})
-    ]
-    bases = [node.names[0] for node in roots if node.kind == "model" and node.names]
-    licences += [model_licence(name, recipes.values()) for name in bases]
-    licences.sort(key=lambda one: one.licence != UNKNOWN)
+    unread = list(facts.unread)
+    trained_on, evaluated_on = (read_questions(nodes, folder, unread) for nodes in (training, evaluation))
+    log = LogCheck(folder.resolve(), approvers=approvers)
+    of_log = log.verification()
+    overlap = overlap_of(trained_on, evaluated_on, encode=encode) if trained_on and evaluated_on else None
+    verified = tuple(verify_run(folder / run.run, log) for run in facts.runs)
+    fields = {name: getattr(facts, name) for name in ModelFacts.model_fields if name != "unread"}
     return Audit(
-        target=target, model=graph.nodes[model], roots=roots,
-        runs=tuple(_run(folder / run, str(recipes[run]["name"]), str(recipes[run]["pipeline"])) for run in runs),
-        scores=tuple(score for node in scores.values() for score in _scores(node, folder, unread)),
-        verifications=tuple(verify_run(folder / run) for run in runs),
-        overlap=overlap_of(trained_on, evaluated_on) if trained_on and evaluated_on else None,
-        licences=tuple(dict.fromkeys(licences)), unread=tuple(unread),
+        **fields, target=target, licence=licence, unread=tuple(unread),
+        licence_findings=tuple(findings_of(((one.thing, one.licence) for one in facts.licences), licence)),
+        approvals=tuple(_approvals(model, log, approvers)),
+        verifications=verified if of_log is None else (*verified, of_log), overlap=overlap,
     )  # fmt: skip
+
+
+def _approvals(weights: str, log: LogCheck, approvers: Approvers | None) -> Iterable[Approval]:
+    for entry in decisions_on(log.chain.entries, weights) if log.is_sound else ():
+        fault = "" if approvers is None else approvers.fault(entry)
+        yield Approval(model=entry.model, version=entry.version, decision=shown(entry), time=entry.time, fault=fault)
 
 
 def _model_of(target: str, starts: list[str], graph: Graph) -> str:
@@ -106,43 +110,3 @@ def _model_of(target: str, starts: list[str], graph: Graph) -> str:
             f"{target}: neither a model nor a run that trained one; name a run, or a model's digest or path"
         )
     return trained[-1]
-
-
-def _run(run_dir: Path, recipe: str, pipeline: str) -> TrainingRun:
-    entries = manifest.read(run_dir)
-    start = next((entry for entry in reversed(entries) if entry.event == STARTED), entries[0])
-    last = seals.last_entries(entries)
-    used = [entry.used for entry in last.values()]
-    return TrainingRun(
-        run=run_dir.name, recipe=recipe, pipeline=pipeline, origin=start.origin, started=entries[0].time,
-        ended=entries[-1].time if entries[-1].event.startswith(seals.ENDED) else "", steps=tuple(last),
-        seconds=round(sum(float(one.get("seconds", 0.0)) for one in used), 3),
-        gpu_hours=round(sum(float(one.get("gpu_hours", 0.0)) for one in used), 6),
-    )  # fmt: skip
-
-
-def _existing(node: Node, folder: Path, unread: list[str]) -> Path | None:
-    """Return the first file of a node that exists; if none does, add its name to ``unread``."""
-    found = next((folder / name for name in node.names if (folder / name).is_file()), None)
-    if found is None:
-        unread += node.names[:1]
-    return found
-
-
-def _questions(nodes: Iterable[Node], folder: Path, unread: list[str]) -> list[Question]:
-    paths = [path for node in nodes if (path := _existing(node, folder, unread))]
-    return [question for path in paths for question in read_jsonl(path, Question)]
-
-
-def _scores(node: Node, folder: Path, unread: list[str]) -> Iterable[Score]:
-    path = _existing(node, folder, unread)
-    if path is None:
-        return
-    content = read_object(path)
-    metrics = content["metrics"]
-    for name in content.get("shown") or metrics:
-        if (score := metrics.get(name)) is not None:
-            yield Score(
-                phase=node.names[0].removesuffix(f"/{PhaseDir.scores}"), questions=content["n"], metric=name,
-                value=score["value"], low=score.get("low"), high=score.get("high"),
-            )  # fmt: skip

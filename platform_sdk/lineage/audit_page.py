@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from platform_sdk.lineage.audit import Audit
-from platform_sdk.lineage.audit_text import gold_line, outcome_of
+from platform_sdk.lineage.audit_text import NO_JUDGEMENT, approval_line, gold_line, outcome_of, thresholds_line
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.lineage.licences import UNKNOWN
-from platform_sdk.lineage.overlap import KINDS
 from platform_sdk.lineage.text import trees
 from platform_sdk.pages import render
 
@@ -23,8 +22,10 @@ def build_audit(audit: Audit, graph: Graph) -> str:
         name=audit.target,
         audit=audit,
         unknown=UNKNOWN,
-        kinds=KINDS,
+        no_judgement=NO_JUDGEMENT,
+        approval_line=approval_line,
         outcome_of=outcome_of,
+        thresholds=thresholds_line(audit.overlap) if audit.overlap else "",
         gold=gold_line(audit.overlap).strip() if audit.overlap else "",
         branches=trees(graph, [audit.model.digest], down=False),
     )

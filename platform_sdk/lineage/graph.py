@@ -70,6 +70,11 @@ class Graph(Struct):
         kept = {digest: node for digest, node in self.nodes.items() if digest in seen}
         return Graph(nodes=kept, edges=tuple(edge for edge in self.edges if edge in edges))
 
+    def base_models(self) -> set[str]:
+        """Return the digests of the models that no step of the runs trained."""
+        made = {edge.target for edge in self.edges}
+        return {digest for digest, node in self.nodes.items() if node.kind == "model" and digest not in made}
+
     def models_from(self, model: str) -> list[str]:
         """Return the models that were trained from a model, directly or through other models."""
         found, waiting = dict.fromkeys([model]), [model]
@@ -100,6 +105,42 @@ def read_graph(folder: Path) -> Graph:
         ManifestError: a manifest is broken.
     """
     return build_graph({run_dir.name: manifest.read(run_dir) for run_dir in run_dirs(folder)})
+
+
+def read_graph_of(run_dir: Path) -> Graph:
+    """Return the graph of a run, and of the runs in its folder that trained the models which it began with.
+
+    Other manifests are searched for the digests of trained models, and parsed only if they have one. Runs with a broken
+    manifest are left out, and so is the run's own report, which is made after the graph.
+
+    Raises:
+        ManifestError: the run's own manifest is broken.
+    """
+    run_dir = run_dir.resolve()
+    entries = manifest.read(run_dir)
+    runs = {run_dir.name: [entry for entry in entries if not entry.event.startswith(seals.ENDED)]}
+    graph = build_graph(runs)
+    searched: set[str] = set()
+    while bases := graph.base_models() - searched:
+        searched |= bases
+        for other in run_dirs(run_dir.parent):
+            if other.name not in runs and (trained := _trained_in(other, bases)):
+                runs = {other.name: trained, **runs}  # the run that trained a model names it
+        graph = build_graph(runs)
+    return graph
+
+
+def _trained_in(run_dir: Path, models: set[str]) -> list[manifest.Entry]:
+    """Return a run's manifest if it trained one of the models; otherwise nothing."""
+    try:
+        content = (run_dir / manifest.FILE_NAME).read_bytes()
+        if not any(f'"weights":"{digest}"'.encode() in content for digest in models):
+            return []
+        entries = manifest.read(run_dir)
+    except (OSError, manifest.ManifestError):
+        return []
+    made = {edge.target for edge in build_graph({run_dir.name: entries}).edges}
+    return entries if made & models else []
 
 
 def build_graph(runs: Mapping[str, Iterable[manifest.Entry]]) -> Graph:

@@ -56,6 +56,8 @@ def model_licence(name: str, recipes: Iterable[dict[str, Any]]) -> Licence:
     except YAMLError:
         fields = None
     stated = fields.get("license") if isinstance(fields, dict) else None
+    if isinstance(fields, dict) and stated == "other":  # the Hub's word for a licence with a name of its own
+        stated = fields.get("license_name")
     return Licence(
         thing=f"model {name}", licence=str(stated or UNKNOWN), source=str(card) if stated else f"{card} states none"
     )

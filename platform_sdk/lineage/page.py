@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from platform_sdk.lineage.text import Branch
+from platform_sdk.lineage.graph import read_graph_of
+from platform_sdk.lineage.text import Branch, trees
 from platform_sdk.pages import render
 
 TEMPLATE = Path(__file__).parent / "lineage.html.j2"
+
+
+def build_run_page(run_dir: Path) -> str:
+    """Return the page of a run's origins, through the runs in its folder that trained its base models.
+
+    Raises:
+        ManifestError: the run's manifest is broken.
+    """
+    graph, run = read_graph_of(run_dir), run_dir.resolve().name
+    return build_page(run, trees(graph, graph.ends_of(run, down=False), down=False), down=False)
 
 
 def build_page(target: str, branches: Sequence[Branch], *, down: bool) -> str:

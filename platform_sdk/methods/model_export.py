@@ -15,8 +15,8 @@ from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
 from platform_sdk.tracking.listing import FINAL, START
+from platform_sdk.tracking.opened import CARD
 
-CARD = "README.md"
 OURS = "training.json"
 """A file that training leaves in a model's directory for its own use."""
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import DEFAULTS
 from platform_sdk.config.shipped import ENCODER_PACKAGES
 from platform_sdk.files import sha256
 from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder
 from platform_sdk.retrieval.endpoint import EndpointEncoder
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def load_encoder(
@@ -38,6 +45,12 @@ def load_encoder(
         name, path, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size, device=device,
         threads=threads,
     )  # fmt: skip
+
+
+def shipped_encoder() -> Callable[[Sequence[str]], np.ndarray]:
+    """Return a function from texts to their vectors by the encoder that comes with hopforge; it is loaded when used."""
+    load = cache(load_encoder)
+    return lambda texts: load(DEFAULTS["encoder"]).encode(texts, kind="passage")
 
 
 def _packaged(package: str) -> Path:

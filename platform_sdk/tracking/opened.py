@@ -24,6 +24,8 @@ RECIPE = RunDir.recipe
 ENVIRONMENT = "environment"
 ENVIRONMENT_FILE = Path(RunDir.environment).name
 STARTED = "run started"
+CARD = "README.md"
+"""The model card in an exported directory."""
 SHOWN = (
     PhaseDir.scores, PhaseDir.train, PhaseDir.figures, PhaseDir.statistics, PhaseDir.updates, PhaseDir.rollouts,
     PhaseDir.selected, PhaseDir.examples,
@@ -121,8 +123,12 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
 
 
 def contains_run(folder: Path) -> bool:
-    """Return True if a folder contains a run's recipe or manifest; ``open_run`` reports the missing one."""
-    return (folder / RECIPE).is_file() or (folder / manifest.FILE_NAME).is_file()
+    """Return True if a folder contains a run's recipe or manifest; ``open_run`` reports the missing one.
+
+    A manifest next to a model card belongs to an exported model.
+    """
+    has_manifest = (folder / manifest.FILE_NAME).is_file() and not (folder / CARD).is_file()
+    return (folder / RECIPE).is_file() or has_manifest
 
 
 def run_of(path: Path) -> Path | None:

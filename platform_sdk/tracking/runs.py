@@ -207,14 +207,14 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     """
     run_dir = run_dir.resolve()
     journal = Journal(run_file(run_dir))
-    report = RunDir(run_dir).report
-    if report.is_file():
-        journal.append("artifact", path=str(report), folder="", digest=sha256(report))
+    pages = [path for path in (RunDir(run_dir).report, RunDir(run_dir).lineage) if path.is_file()]
+    for page in pages:
+        journal.append("artifact", path=str(page), folder="", digest=sha256(page))
     if not _has_ended(run_dir, status):
         if hours := gpu_hours_of_run(run_dir):
             journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
-        files = seals.seal(run_dir, [*steps, *([report] if report.is_file() else [])])
+        files = seals.seal(run_dir, [*steps, *pages])
         entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
         details = {} if failure is None else {**asdict(failure), "error": failure.error[:ERROR_LENGTH]}
         journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head, **details)

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
-from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.listing import find_run_dir
 from platform_sdk.tracking.log.approvers import Approvers
 from platform_sdk.tracking.log.checkpoint import Checkpoint
-from platform_sdk.tracking.opened import RECIPE
+from platform_sdk.tracking.opened import contains_run
 from platform_sdk.tracking.store import WEIGHTS, folder_uri
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
@@ -114,7 +113,7 @@ def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
 
 
 def _is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in (RECIPE, manifest.FILE_NAME, run_file(Path())))
+    return contains_run(path) or run_file(path).is_file()
 
 
 def registry_uri(folder: Path) -> str:

@@ -21,7 +21,7 @@ APART = ("logs/", "tracking/", "index/")
 """Files that are not compared one by one: logs, what is told to MLflow (compared there), Milvus's files
 (what is found in them stands in every rollout).
 """
-PRESENT = ("report.html", "manifest.jsonl", ".lock")
+PRESENT = ("report.html", "lineage.html", "manifest.jsonl", ".lock")
 """Compared otherwise, or only that they are there: the report shows how long things took."""
 ALLOWED = ("index/milvus.db/",)
 """Places where temporary files may be left: Milvus Lite's own."""

@@ -33,7 +33,7 @@ from tests.e2e.runs import environment
 
 LONGEST = 20.0
 WAITED = 180.0  # for a machine that does other things; a command that waits for nothing ends far earlier
-UNREAD = (".lock", "report.html", "logs/", "kfp/", "tracking/mlflow.json", "tracking/digests.json",
+UNREAD = (".lock", "report.html", "lineage.html", "logs/", "kfp/", "tracking/mlflow.json", "tracking/digests.json",
           "tracking/verified.json", "tracking/follower.log", "tracking/lock", "tracking/run.jsonl")  # fmt: skip
 """Files of a run that hold no results; of the run's journal, the lines before its end are sealed."""
 UNREAD_NAMES = ("begun.json", ".seconds.json", ".sha256", "-step.json", "LOCK", "manifest.json.prev", "schema.json")

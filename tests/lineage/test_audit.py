@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.lineage.licences import UNKNOWN, dataset_licences, model_licence
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.lineage.runs import BASE, write_dataset, write_run
 
 
@@ -29,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "runs"
 
 
-def audit(folder: Path, target: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["audit", target, "--json", "--folder", str(folder)])
+def audit(folder: Path, target: str, *arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["audit", target, *arguments, "--json", "--no-encoder", "--folder", str(folder)])
     assert done.exit_code in (0, 1, 3), done.output
     return dict(json.loads(done.stdout))
 
@@ -53,13 +57,37 @@ def test_audit_finds_the_overlap_with_all_training_questions_of_the_lineage(fold
 
 def test_page_shows_every_section_and_unknown_licences(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "audit.html"
-    done = CliRunner().invoke(app, ["audit", "second", "-o", str(page), "--folder", str(folder)])
-    assert "licence: dataset jsonl: unknown" in done.output
+    done = CliRunner().invoke(app, ["audit", "second", "-o", str(page), "--no-encoder", "--folder", str(folder)])
+    assert done.output.startswith("licence unknown: dataset jsonl has no known licence")
+    assert "licence: dataset jsonl: unknown, revision unknown" in done.output
     text = page.read_text()
-    for section in ("licences", "training", "scores", "verification", "overlap", "origins"):
+    for section in ("licences", "approvals", "training", "scores", "verification", "overlap", "origins"):
         assert f'<section id="{section}"' in text
     assert '<span class="badge warn">unknown</span>' in text
     assert text.count("<details") == text.count("</details>") > 5
+
+
+def test_page_is_usable_by_keyboard_and_on_a_narrow_screen(
+    folder: Path, tmp_path: Path, open_page: Callable[[str], Any]
+) -> None:
+    path = tmp_path / "audit.html"
+    CliRunner().invoke(app, ["audit", "second", "-o", str(path), "--no-encoder", "--folder", str(folder)])
+    page = open_page(path.read_text())
+    for section in ("Licences", "Approvals", "Training", "Scores", "Verification", "Origins"):
+        assert page.get_by_role("region", name=section, exact=True).count() == 1
+    model = page.locator("#origins summary").first
+    assert page.locator("#origins details[open]").count() == page.locator("#origins details").count()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if model.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    assert model.evaluate("one => !one.parentElement.open")
+    assert page.locator("#origins li li").first.is_hidden()
+    page.keyboard.press("Space")
+    assert page.locator("#origins li li").first.is_visible()
+    page.set_viewport_size({"width": 420, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == 420
 
 
 def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:
@@ -75,7 +103,49 @@ def test_licences_are_stated_or_unknown(tmp_path: Path) -> None:
     assert model_licence(str(tmp_path), []).licence == UNKNOWN
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\nText.")
     assert model_licence(str(tmp_path), []).licence == "mit"
+    (tmp_path / "README.md").write_text("---\nlicense: other\nlicense_name: qwen-research\n---\nText.")
+    assert model_licence(str(tmp_path), []).licence == "qwen-research"
     (tmp_path / "README.md").write_text("---\n[broken\n---\n")
     assert model_licence(str(tmp_path), []).licence == UNKNOWN
     shipped = {"parameters": {"model": "hopforge:world-base"}}
     assert model_licence("/somewhere/world-base", [shipped]).licence == "Apache-2.0"
+
+
+def test_audit_shows_approvals_of_the_weights_and_checks_their_signatures(folder: Path, tmp_path: Path) -> None:
+    runs = Path(shutil.copytree(folder, tmp_path / "runs"))
+    weights = audit(runs, "second")["model"]["digest"]
+    entries = manifest.read(runs / "second")
+    log, of_run = Log(runs / FILE_NAME), {"run": "second", "start": entries[0].hash, "head": entries[-1].head}
+    approval = {"event": "model approved", "model": "small", "version": "2", "who": "Ada", "note": "Read."}
+    log.append(Statement.model_validate({**of_run, **approval, "weights": weights}))
+    log.append(Statement.model_validate({**of_run, **approval, "weights": BASE, "version": "1"}))
+    [found] = audit(runs, "second")["approvals"]
+    assert (found["model"], found["version"], found["fault"]) == ("small", "2", "")
+    assert found["decision"].startswith("model approved by Ada (a claim)")
+    [checked] = audit(runs, "second", "--approvers", str(tmp_path))["approvals"]
+    assert checked["fault"] == "the name Ada is a claim without a signature"
+
+
+def test_conflicts_with_the_named_licence_are_on_top(folder: Path, tmp_path: Path) -> None:
+    runs = Path(shutil.copytree(folder, tmp_path / "runs"))
+    recipe = runs / "second/recipe.json"
+    recipe.write_text(recipe.read_text().replace('"jsonl"', '"hotpotqa"'))
+    done = CliRunner().invoke(
+        app, ["audit", "second", "--licence", "apache-2.0", "--no-encoder", "--folder", str(runs)]
+    )
+    assert done.output.startswith(
+        "licence conflict: dataset hotpotqa: CC-BY-SA-4.0 permits adapted material under CC-BY-SA-4.0 or "
+        "GPL-3.0-only or GPL-3.0-or-later only, but the model's licence is Apache-2.0\n"
+    )
+
+
+def test_cost_is_the_sum_over_all_runs_of_the_lineage(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", "second", "--no-encoder", "--folder", str(folder)])
+    assert "cost: 0 GPU hours in 2 runs" in done.output
+
+
+@pytest.mark.parametrize("arguments", [["absent"], ["ffffffff"], ["second", "--approvers", "/nowhere"]])
+def test_bad_arguments_give_one_sentence(folder: Path, arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["audit", *arguments, "--no-encoder", "--folder", str(folder)])
+    assert isinstance(done.exception, UserError)
+    assert "\n" not in str(done.exception)

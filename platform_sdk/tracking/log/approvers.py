@@ -15,6 +15,11 @@ def decisions(entries: Sequence[LogEntry], model: str) -> list[LogEntry]:
     return [entry for entry in entries if entry.event in (APPROVED, WITHDRAWN) and entry.model == model]
 
 
+def decisions_on(entries: Sequence[LogEntry], weights: str) -> list[LogEntry]:
+    """Return the approvals and withdrawals of all versions with these weights."""
+    return [entry for entry in entries if entry.event in (APPROVED, WITHDRAWN) and entry.weights == weights]
+
+
 def approval_of(entries: Sequence[LogEntry], model: str, version: str) -> LogEntry | None:
     """Return the approval of a version that holds; None if there is none, or it was withdrawn."""
     last = [entry for entry in decisions(entries, model) if entry.version == version][-1:]

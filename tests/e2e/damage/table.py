@@ -29,7 +29,7 @@ PHASES = re.compile(r"(warmup|online|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
 SAMPLED = {"logs/": "a log", "tracking/steps/": "a step's journal"}
 """Folders whose files are interchangeable here."""
 SAME_ALWAYS = (
-    "logs/", "index/", "report.html", ".lock", "tracking/lock", "tracking/digests.json",
+    "logs/", "index/", "report.html", "lineage.html", ".lock", "tracking/lock", "tracking/digests.json",
     "tracking/environment.json", "tracking/follower.log",
 )  # fmt: skip
 """Read by every start in the same way, or by none; damaged in the run that has finished only."""
