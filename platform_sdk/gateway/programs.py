@@ -26,6 +26,8 @@ from platform_sdk.processes import guard
 from platform_sdk.processes.commands import search_path
 
 STDERR_BYTES = 4096
+KILLED = (-signal.SIGKILL, 256 - signal.SIGKILL)
+"""Exit statuses of a killed guard, and of a guard whose program was killed."""
 _CHUNK = 65536
 _POLL_SECONDS = 0.5
 GUARD_SECONDS = 20.0
@@ -143,7 +145,8 @@ class Attempt:
         if stopped is not None:
             return Ended(stopped, None, complained, last)
         if status != 0:
-            return Ended("limit" if self._session.limit else "error", status, complained, last)
+            outcome: ProgramOutcome = "limit" if self._session.limit else "error"
+            return Ended(outcome, status, complained, last, killed=status in KILLED)
         return Ended("answered" if last else "no_answer", status, complained, last)
 
     def _request(self) -> Ended:

@@ -26,7 +26,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.gateway.events import Ended
 from platform_sdk.methods.method import RunContext, load_method
 from platform_sdk.methods.program.agent import JUDGED_FROM, Failures, measures, read_answer
-from platform_sdk.methods.program.method import ProgramResources
+from platform_sdk.methods.program.launch import ProgramResources
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.react.agent import ReactAgent
 from platform_sdk.methods.react.method import ReactResources
