@@ -219,7 +219,10 @@ async def _responses(session: Session, body: dict[str, Any]) -> Response:
     for note in overridden(body, session.defaults):
         session.note(note)
     call, future = session.ask(request.messages, request.tools, (), parse=request.parse, turn=turn_of(body))
-    return JSONResponse(responses.response(call, await asyncio.wrap_future(future), body))
+    whole = responses.response(call, await asyncio.wrap_future(future), body)
+    if not body.get("stream"):
+        return JSONResponse(whole)
+    return StreamingResponse(responses.events(whole), media_type="text/event-stream")
 
 
 def _check_tools(session: Session, tools: tuple[dict[str, Any], ...]) -> None:

@@ -1,4 +1,4 @@
-"""Mujica and ARENA as programs have the built-in agents' rollouts, and a policy trained on them has the same weights."""
+"""Mujica and ARENA as programs have the built-in agents' rollouts, and give the same weights."""
 
 from __future__ import annotations
 
