@@ -21,8 +21,8 @@ import httpx
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.gateway.events import Ended, ProgramOutcome
+from platform_sdk.gateway.isolation import isolated
 from platform_sdk.gateway.sessions import Session
-from platform_sdk.processes import guard
 from platform_sdk.processes.commands import search_path
 
 STDERR_BYTES = 4096
@@ -85,8 +85,8 @@ class Attempt:
             given.write_text(json.dumps(self._question, ensure_ascii=False) + "\n", encoding="utf-8")
             with given.open("rb") as stdin:
                 process = subprocess.Popen(
-                    [sys.executable, "-I", guard.__file__, str(os.getpid()), *self._program.command],
-                    stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(folder),
+                    isolated(self._program.command, os.getpid()), stdin=stdin, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, env=self._environment(folder),
                 )  # fmt: skip
             given.unlink()
             with process:
