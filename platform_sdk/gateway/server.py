@@ -73,6 +73,12 @@ class Gateway:
             self._thread.join(0.01)
         raise RuntimeError(f"the gateway did not start at {self.url}; the log has the reason")
 
+    @property
+    def thread_id(self) -> int:
+        """Identifier of the server's thread, e.g. for its CPU time."""
+        assert self._thread.ident is not None, "the gateway is not open"
+        return self._thread.ident
+
     def __exit__(self, *_: object) -> None:
         for session in list(self._sessions.values()):
             session.close()
