@@ -1,8 +1,8 @@
-"""The gateway's cost: tokens rendered in a long session, CPU time of the engine and of rllm-model-gateway in comparison.
+"""Cost of the gateway: tokens rendered in a long session, CPU time beside the engine, and beside rllm-model-gateway.
 
 Three parts, each of which asserts what it counts:
 
-* ``linear``: one session of 128 turns and 60,000 tokens or more; every token of the prompts is rendered once.
+* ``linear``: one session of 128 turns and 60,000 tokens or more; every token of the prompts is tokenized once.
 * ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU time of the gateway's thread beside the
   CPU time of the thread that samples.
 * ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a process of its own; the sampler's
@@ -133,8 +133,8 @@ def linear(turns: int = 128, words: int = 128) -> None:
     # A template closes each reply; the end token that the policy has sampled already is encoded and left out.
     assert encoded[0] == given + turns - 1, (encoded[0], given)
     print(
-        f"linear: {turns} turns, {len(trajectory.token_ids)} tokens; each of the {given} given tokens was rendered once; "
-        f"{seconds:.2f} s of CPU with the program's own"
+        f"linear: {turns} turns, {len(trajectory.token_ids)} tokens; each of the {given} given ones was tokenized "
+        f"once; {seconds:.2f} s of CPU with the program's own"
     )
 
 
