@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from platform_sdk.gateway import responses
+from platform_sdk.gateway.connections import most_connections, protocol
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
 from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden, turn_of
@@ -41,7 +42,7 @@ class Gateway:
         max_model_len: maximum number of tokens of prompt and completion together.
         defaults: the recipe's sampling parameters; ``stop`` and ``seed`` come from each call.
         host: address to bind to.
-        connections: maximum number of connections of all sessions together.
+        connections: maximum number of connections of all sessions together; see ``Connections``.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Gateway:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.application(), log_level="error", access_log=False, ws="none", lifespan="on",
-                limit_concurrency=connections, timeout_graceful_shutdown=1,
+                limit_concurrency=most_connections(connections), http=protocol(), timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
         self._thread = threading.Thread(
