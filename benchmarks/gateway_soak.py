@@ -58,35 +58,36 @@ def search(requests: list[SearchRequest], k: int) -> list[list[Evidence]]:
     ]
 
 
-def programs() -> Iterator[tuple[int, str]]:
-    """Yield the id and the session of every process that runs the program itself."""
+def programs(url: str) -> Iterator[tuple[int, str]]:
+    """Yield the id and the session of every process that runs a program of the gateway at ``url``."""
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, StopIteration):
+        with contextlib.suppress(OSError, KeyError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
             if words[1:2] and words[1].endswith(b"plain.py"):
-                variables = (folder / "environ").read_bytes().split(b"\0")
-                name = next(each for each in variables if each.startswith(b"HOPFORGE_SESSION="))
-                yield int(folder.name), name.decode().partition("=")[2]
+                lines = (folder / "environ").read_bytes().decode().split("\0")
+                variables = dict(line.split("=", 1) for line in lines if "=" in line)
+                if variables["OPENAI_BASE_URL"].startswith(url):
+                    yield int(folder.name), variables["HOPFORGE_SESSION"]
 
 
 class Killer(threading.Thread):
     """Kills a share of the programs, each at a random moment of its first second."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, url: str, share: float) -> None:
         super().__init__(daemon=True)
-        self.share, self.killed, self.over = share, Counter[str](), threading.Event()
+        self.url, self.share, self.killed, self.over = url, share, Counter[str](), threading.Event()
 
     def run(self) -> None:
         draw, seen, due = random.Random(0), set[int](), list[tuple[float, int, str]]()
         while not self.over.wait(0.05):
             now = time.monotonic()
-            for pid, name in programs():
+            for pid, name in programs(self.url):
                 if pid not in seen and draw.random() < self.share:
                     due.append((now + draw.random(), pid, name))
                 seen.add(pid)
             for when, pid, name in [each for each in due if each[0] <= now]:
                 due.remove((when, pid, name))
-                if (pid, name) in programs():
+                if (pid, name) in programs(self.url):
                     os.kill(pid, signal.SIGKILL)
                     self.killed[name] += 1
 
@@ -121,7 +122,7 @@ def main() -> None:
         run_dir=Path("run"), environment="world-text", agent=spec, sampling=SamplingSpec(temperature=0.9),
         retrieval=RetrievalSpec(method="lexical"), searched_digest="c", seed=3,
     )  # fmt: skip
-    killer, sizes, begun, ended = Killer(options.killed), list[float](), Counter[str](), Counter[str]()
+    sizes, begun, ended = list[float](), Counter[str](), Counter[str]()
     outcomes, hit = Counter[str](), list[Rollout]()
     with ExitStack() as opened:
         resources, policy = ProgramResources(search, opened), Policy(engine.tokenizer, engine.weight_version)
@@ -132,6 +133,7 @@ def main() -> None:
                 begun[f"{question.id}#{attempt}"] += 1
                 yield partial(agent.rollout, question, attempt)
 
+        killer = Killer(agent.gateway.url, options.killed)
         killer.start()
         clock = time.monotonic()
         for rollout in run(starts(), engine, live=options.sessions):
@@ -146,7 +148,7 @@ def main() -> None:
         killer.join()
         assert ended == begun, "a session was lost or doubled"
         assert set(ended.values()) == {1}, "a session was doubled"
-        assert not list(programs()), "a program is left"
+        assert not list(programs(killer.url)), "a program is left"
         again = {r.id: r for r in run([partial(agent.rollout, r.question, r.attempt) for r in hit], engine, live=64)}
     engine.close()
     broken = [rollout for rollout in hit if rollout.outcome == "error"]
