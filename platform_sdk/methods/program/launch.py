@@ -1,4 +1,4 @@
-"""What a program's attempts need in a process: the search, and gateways for the policies that it samples from."""
+"""Resources of a program's attempts in a process: the search, and gateways for the policies that it samples from."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_arena_as_a_program_has_the_built_in_rollouts(arena_engine: Transformers
 
 @pytest.mark.slow
 @pytest.mark.e2e(minutes=2)
-def test_one_iteration_of_mygo_gives_the_built_in_agents_weights(tmp_path: Path) -> None:
+def test_iteration_of_mygo_gives_the_built_in_agents_weights(tmp_path: Path) -> None:
     shared = {
         "dataset.world.entities": 60, "dataset.world.train_questions": 30, "dataset.world.eval_questions": 2,
         "dataset.world.hops": [1, 2], "dataset.world.years": 0.0, "model": "hopforge:world-base",
@@ -152,7 +152,7 @@ def test_one_iteration_of_mygo_gives_the_built_in_agents_weights(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.e2e(minutes=2)
-def test_five_updates_of_grpo_give_the_built_in_agents_weights(tmp_path: Path) -> None:
+def test_grpo_of_five_updates_gives_the_built_in_agents_weights(tmp_path: Path) -> None:
     shared = {
         "dataset.world": {"entities": 60, "train_questions": 20, "eval_questions": 2, "hops": [1, 2], "context": 4},
         "online": {
