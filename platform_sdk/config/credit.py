@@ -109,6 +109,13 @@ class InformationGainSpec(AdvantageSpec):
     )
 
 
+NO_ANSWER_OPENING = (
+    "is information_gain, which scores the gold answer after the text that begins an answer; give that text in "
+    "agent.answer_opening, or set group or gdpo"
+)
+"""Error of credit by information gain for a program, whose form only its author knows."""
+
+
 def no_information_gain(method: str) -> str:
     """Return the error of credit by information gain for a method whose agent has no turns before its answer."""
     return f"is information_gain, but method {method} answers in its only turn; set it to group or gdpo"

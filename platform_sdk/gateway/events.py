@@ -54,12 +54,18 @@ class SearchAsked:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of the program. ``status`` is the exit status, None if there is none (a service, a killed program)."""
+    """The end of the program.
+
+    Attributes:
+        status: exit status; None if there is none (a service, a stopped program).
+        killed: the program ended by a SIGKILL that hopforge did not send.
+    """
 
     outcome: ProgramOutcome
     status: int | None = None
     stderr: str = ""
     stdout: str = ""
+    killed: bool = False
 
 
 Event = CompletionAsked | SearchAsked | Ended

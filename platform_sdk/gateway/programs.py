@@ -21,11 +21,13 @@ import httpx
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.gateway.events import Ended, ProgramOutcome
+from platform_sdk.gateway.isolation import isolated
 from platform_sdk.gateway.sessions import Session
-from platform_sdk.processes import guard
 from platform_sdk.processes.commands import search_path
 
 STDERR_BYTES = 4096
+KILLED = (-signal.SIGKILL, 256 - signal.SIGKILL)
+"""Exit statuses of a killed guard, and of a guard whose program was killed."""
 _CHUNK = 65536
 _POLL_SECONDS = 0.5
 GUARD_SECONDS = 20.0
@@ -83,8 +85,8 @@ class Attempt:
             given.write_text(json.dumps(self._question, ensure_ascii=False) + "\n", encoding="utf-8")
             with given.open("rb") as stdin:
                 process = subprocess.Popen(
-                    [sys.executable, "-I", guard.__file__, str(os.getpid()), *self._program.command],
-                    stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(folder),
+                    isolated(self._program.command, os.getpid()), stdin=stdin, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, env=self._environment(folder),
                 )  # fmt: skip
             given.unlink()
             with process:
@@ -143,7 +145,8 @@ class Attempt:
         if stopped is not None:
             return Ended(stopped, None, complained, last)
         if status != 0:
-            return Ended("limit" if self._session.limit else "error", status, complained, last)
+            outcome: ProgramOutcome = "limit" if self._session.limit else "error"
+            return Ended(outcome, status, complained, last, killed=status in KILLED)
         return Ended("answered" if last else "no_answer", status, complained, last)
 
     def _request(self) -> Ended:

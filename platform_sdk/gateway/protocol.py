@@ -196,6 +196,23 @@ def check_parameters(body: Mapping[str, Any], known: Iterable[str]) -> None:
             raise Refusal(400, reason[:300], name, "unsupported_parameter")
 
 
+TURN = "hopforge_turn"
+"""Key of ``metadata`` with the program's name for a call."""
+
+
+def turn_of(body: Mapping[str, Any]) -> str | int | None:
+    """Return the name that the program gives a call, from which its seed follows; None if it gives none.
+
+    Raises:
+        Refusal: the name is neither a text nor a number.
+    """
+    metadata = body.get("metadata")
+    turn = metadata.get(TURN) if isinstance(metadata, Mapping) else None
+    if turn is not None and (not isinstance(turn, str | int) or isinstance(turn, bool) or len(str(turn)) > 100):
+        raise Refusal(400, f"metadata.{TURN} must be a text of at most 100 characters or a number", "metadata")
+    return turn
+
+
 def overridden(body: Mapping[str, Any], params: SamplingParams) -> list[str]:
     """Return a note for each parameter of the program that differs from the recipe's."""
     notes = []

@@ -87,15 +87,20 @@ def chat_chunks(whole: dict[str, Any], *, with_usage: bool) -> Iterator[str]:
         return event(head | {"choices": [one]})
 
     yield chunk({"role": "assistant", "content": ""}, logprobs=choice["logprobs"])
-    content = message["content"] or ""
-    for start in range(0, len(content), 64):
-        yield chunk({"content": content[start : start + 64]})
+    for text in pieces(message["content"] or ""):
+        yield chunk({"content": text})
     for index, call in enumerate(message.get("tool_calls", ())):
         yield chunk({"tool_calls": [{"index": index, **call}]})
     yield chunk({}, choice["finish_reason"])
     if with_usage:
         yield event(head | {"choices": [], "usage": whole["usage"]})
     yield "data: [DONE]\n\n"
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in the pieces in which it is streamed."""
+    for start in range(0, len(text), 64):
+        yield text[start : start + 64]
 
 
 def event(data: dict[str, Any], name: str | None = None) -> str:

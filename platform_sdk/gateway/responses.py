@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,15 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.protocol import Definition, Part, text_of, validated
 from platform_sdk.gateway.refusals import Refusal
-from platform_sdk.gateway.replies import CREATED, MODEL
+from platform_sdk.gateway.replies import CREATED, MODEL, event, pieces
 from platform_sdk.gateway.threads import SampledCall
 
 _EMPTY: dict[str, tuple[Any, ...]] = {
     "include": (None, []), "truncation": (None, "disabled"), "background": (None, False), "reasoning": (None, {}),
-    "text": (None, {}, {"format": {"type": "text"}}), "stream": (None, False), "previous_response_id": (None,),
-    "conversation": (None,),
+    "text": (None, {}, {"format": {"type": "text"}}), "previous_response_id": (None,), "conversation": (None,),
+    "stream_options": (None, {}),
 }  # fmt: skip
-FIELDS = ("input", "instructions", "tools", *_EMPTY)
+FIELDS = ("input", "instructions", "tools", "stream", *_EMPTY)
 
 
 class _Item(BaseModel):
@@ -124,3 +124,41 @@ def response(call: SampledCall, reply: Message, body: Mapping[str, Any]) -> dict
         "instructions": body.get("instructions"), "tools": body.get("tools") or [], "tool_choice": "auto",
         "parallel_tool_calls": True, "temperature": None, "top_p": None,
     }  # fmt: skip
+
+
+def events(whole: dict[str, Any]) -> Iterator[str]:
+    """Yield a response as server-sent events; joined, their parts are the whole response."""
+    for number, (kind, fields) in enumerate(_events(whole)):
+        yield event({"type": kind, "sequence_number": number, **fields}, kind)
+
+
+def _events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    begun = whole | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield "response.created", {"response": begun}
+    yield "response.in_progress", {"response": begun}
+    for index, item in enumerate(whole["output"]):
+        empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        yield (
+            "response.output_item.added",
+            {"output_index": index, "item": item | empty | {"status": "in_progress"}},
+        )
+        where = {"item_id": item["id"], "output_index": index}
+        yield from _said(item, where) if item["type"] == "message" else _called(item, where)
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    yield f"response.{whole['status']}", {"response": whole}
+
+
+def _said(item: dict[str, Any], where: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, part in enumerate(item["content"]):
+        at = where | {"content_index": number}
+        yield "response.content_part.added", at | {"part": part | {"text": ""}}
+        for text in pieces(part["text"]):
+            yield "response.output_text.delta", at | {"delta": text, "logprobs": []}
+        yield "response.output_text.done", at | {"text": part["text"], "logprobs": []}
+        yield "response.content_part.done", at | {"part": part}
+
+
+def _called(item: dict[str, Any], where: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for text in pieces(item["arguments"]):
+        yield "response.function_call_arguments.delta", where | {"delta": text}
+    yield "response.function_call_arguments.done", where | {"name": item["name"], "arguments": item["arguments"]}

@@ -18,13 +18,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from platform_sdk.gateway import responses
+from platform_sdk.gateway.connections import most_connections, protocol
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
-from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden
+from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden, turn_of
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.replies import CREATED, MODEL, chat_chunks, chat_completion, text_chunks, text_completion
 from platform_sdk.gateway.sessions import CLOSED, Session
 from platform_sdk.gateway.templates import ChatTemplate
+from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import SamplingParams
 
 Endpoint = Callable[[Session, Any], Awaitable[Response]]
@@ -40,7 +42,7 @@ class Gateway:
         max_model_len: maximum number of tokens of prompt and completion together.
         defaults: the recipe's sampling parameters; ``stop`` and ``seed`` come from each call.
         host: address to bind to.
-        connections: maximum number of connections of all sessions together.
+        connections: maximum number of connections of all sessions together; see ``Connections``.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Gateway:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.application(), log_level="error", access_log=False, ws="none", lifespan="on",
-                limit_concurrency=connections, timeout_graceful_shutdown=1,
+                limit_concurrency=most_connections(connections), http=protocol(), timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
         self._thread = threading.Thread(
@@ -72,6 +74,12 @@ class Gateway:
             self._thread.join(0.01)
         raise RuntimeError(f"the gateway did not start at {self.url}; the log has the reason")
 
+    @property
+    def thread_id(self) -> int:
+        """Identifier of the server's thread, e.g. for its CPU time."""
+        assert self._thread.ident is not None, "the gateway is not open"
+        return self._thread.ident
+
     def __exit__(self, *_: object) -> None:
         for session in list(self._sessions.values()):
             session.close()
@@ -79,12 +87,21 @@ class Gateway:
         self._thread.join()
         self._socket.close()
 
-    def open(self, *, seed: int, name: str, role: str = "agent", bounds: Bounds | None = None) -> Session:
-        """Open a session. ``seed``: the seeds of its calls follow from it. ``name``: name in traces and errors."""
+    def open(
+        self, *, seed: int, name: str, role: str = "agent", bounds: Bounds | None = None,
+        given: tuple[Evidence, ...] = (),
+    ) -> Session:  # fmt: skip
+        """Open a session.
+
+        Args:
+            seed: the seeds of its calls follow from it.
+            name: name in traces and errors.
+            given: passages that the program has from the start.
+        """
         token = secrets.token_urlsafe(24)
         session = Session(
             self.template, self.url, token, seed=seed, name=name, role=role, bounds=bounds or Bounds(),
-            defaults=self.defaults, max_model_len=self.max_model_len, closing=self._forget,
+            defaults=self.defaults, max_model_len=self.max_model_len, closing=self._forget, given=given,
         )  # fmt: skip
         self._sessions[token] = session
         return session
@@ -181,7 +198,7 @@ async def _chat(session: Session, body: dict[str, Any]) -> Response:
     _check_tools(session, request.tools)
     for note in overridden(body, session.defaults):
         session.note(note)
-    call, future = session.ask(request.messages, request.tools, request.stop, parse=request.parse)
+    call, future = session.ask(request.messages, request.tools, request.stop, parse=request.parse, turn=turn_of(body))
     reply = await asyncio.wrap_future(future)
     whole = chat_completion(call, reply, session.template.tokenizer, logprobs=bool(body.get("logprobs")))
     if not body.get("stream"):
@@ -195,7 +212,7 @@ async def _text(session: Session, body: dict[str, Any]) -> Response:
     request = TextRequest(body, len(session.template.tokenizer))
     for note in overridden(body, session.defaults):
         session.note(note)
-    call, future = session.ask_text(request.prompt, request.stop)
+    call, future = session.ask_text(request.prompt, request.stop, turn=turn_of(body))
     whole = text_completion(call, await asyncio.wrap_future(future))
     if not body.get("stream"):
         return JSONResponse(whole)
@@ -208,8 +225,11 @@ async def _responses(session: Session, body: dict[str, Any]) -> Response:
     _check_tools(session, request.tools)
     for note in overridden(body, session.defaults):
         session.note(note)
-    call, future = session.ask(request.messages, request.tools, (), parse=request.parse)
-    return JSONResponse(responses.response(call, await asyncio.wrap_future(future), body))
+    call, future = session.ask(request.messages, request.tools, (), parse=request.parse, turn=turn_of(body))
+    whole = responses.response(call, await asyncio.wrap_future(future), body)
+    if not body.get("stream"):
+        return JSONResponse(whole)
+    return StreamingResponse(responses.events(whole), media_type="text/event-stream")
 
 
 def _check_tools(session: Session, tools: tuple[dict[str, Any], ...]) -> None:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
+from platform_sdk.gateway.attribution import Search, evidence_shown, led_to, place_in_reply
 from platform_sdk.gateway.events import Bounds, CompletionAsked, Event, SearchAsked
 from platform_sdk.gateway.messages import Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.gateway.threads import SampledCall, Thread, Threads
-from platform_sdk.gateway.trajectories import Search, led_to, place_in_reply, trajectory
+from platform_sdk.gateway.trajectories import trajectory
 from platform_sdk.records import Evidence, Trajectory
 from platform_sdk.sampling.awaiting import Inbox
 from platform_sdk.sampling.engine import Completion, PromptTooLong, SamplingParams
@@ -40,6 +41,7 @@ class Session:
     def __init__(
         self, template: ChatTemplate, root_url: str, token: str, *, seed: int, name: str, role: str, bounds: Bounds,
         defaults: SamplingParams, max_model_len: int, closing: Callable[[Session], None],
+        given: tuple[Evidence, ...] = (),
     ) -> None:  # fmt: skip
         self.token, self.name, self.role, self.seed = token, name, role, seed
         self.base_url, self.search_url = f"{root_url}/s/{token}/v1", f"{root_url}/s/{token}/search"
@@ -57,6 +59,7 @@ class Session:
         self._calls: dict[str, tuple[SampledCall, bool]] = {}
         self._answered: list[SampledCall] = []
         self._searches: list[Search] = []
+        self._given = given
         self._open = self._asked = self._sampled = self._searched = 0
 
     @property
@@ -90,32 +93,41 @@ class Session:
 
     def ask(
         self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...], stop: tuple[str, ...], *,
-        parse: bool = True,
+        parse: bool = True, turn: str | int | None = None,
     ) -> tuple[SampledCall, Future[Message]]:  # fmt: skip
         """Put a request for a completion into the inbox; the future gets the reply.
+
+        Args:
+            parse: look for calls of functions in the reply.
+            turn: the program's name for the call, from which its seed follows; None: the seed follows from the prompt.
 
         Raises:
             Refusal: the session has ended or reached a bound, or the prompt is too long.
         """
-        return self._asked_for(lambda: self._threads.ask(messages, tools, stop), parse)
+        return self._asked_for(lambda: self._threads.ask(messages, tools, stop), parse, turn)
 
-    def ask_text(self, prompt: str | Sequence[int], stop: tuple[str, ...]) -> tuple[SampledCall, Future[Message]]:
+    def ask_text(
+        self, prompt: str | Sequence[int], stop: tuple[str, ...], *, turn: str | int | None = None
+    ) -> tuple[SampledCall, Future[Message]]:
         """Put a request to complete a text or tokens into the inbox; the future gets the reply.
 
         Raises:
             Refusal: as ``ask``.
         """
-        return self._asked_for(lambda: self._threads.ask_text(prompt, stop), parse=False)
+        return self._asked_for(lambda: self._threads.ask_text(prompt, stop), False, turn)
 
-    def _asked_for(self, register: Callable[[], SampledCall], parse: bool) -> tuple[SampledCall, Future[Message]]:
+    def _asked_for(
+        self, register: Callable[[], SampledCall], parse: bool, turn: str | int | None
+    ) -> tuple[SampledCall, Future[Message]]:
         with self._lock:
             self._check_bounds()
             call = register()
+            call.turn = turn
             if len(call.token_ids) >= self.max_model_len:
                 reason = f"the prompt has {len(call.token_ids)} tokens; the model takes fewer than {self.max_model_len}"
                 raise Refusal(400, reason, "messages", "context_length_exceeded")
             self._asked += 1
-            params = replace(self.defaults, stop=call.stop, seed=seed_of(self.seed, call.id))
+            params = replace(self.defaults, stop=call.stop, seed=seed_of(self.seed, call.id if turn is None else turn))
             self._calls[call.id] = (call, parse)
             future = self._waiting[call.id] = Future()
             thread = f"{self.name}/{call.root.id[:8]}"
@@ -143,6 +155,11 @@ class Session:
             self._waiting[asked.id] = future
         self.inbox.put(asked)
         return future
+
+    def asked(self, event: CompletionAsked) -> SampledCall:
+        """Return the call that waits for a completion."""
+        with self._lock:
+            return self._calls[event.id][0]
 
     def completed(self, asked: CompletionAsked, completion: Completion) -> None:
         """Record a completion and answer its request."""
@@ -201,11 +218,16 @@ class Session:
             return tuple(self._threads.threads())
 
     def main_first(self, main: str | None = None) -> tuple[Thread, ...]:
-        """Return the threads, first the thread that has the call ``main``, else the longest."""
+        """Return the threads, first the thread that has the call ``main``, else the longest.
+
+        The others follow by the names of their first calls, then by length.
+        """
         threads = self.threads
         named = main.split("-")[-1] if main else None
         first = next((thread for thread in threads if any(call.id == named for call in thread.calls)), None)
-        return threads if first is None else (first, *(thread for thread in threads if thread is not first))
+        first = first or next(iter(threads), None)
+        others = sorted((thread for thread in threads if thread is not first), key=lambda thread: thread.name)
+        return () if first is None else (first, *others)
 
     def trajectories(self, main: str | None = None) -> tuple[Trajectory, ...]:
         """Return the threads as trajectories, in the order of ``main_first``; empty if no call was answered.
@@ -214,11 +236,14 @@ class Session:
         """
         with self._lock:
             searches = sorted(self._searches, key=place_in_reply)
+        threads = self.main_first(main)
+        shown = evidence_shown(threads, searches, self._given)
         return tuple(
             trajectory(
-                thread, self.role if place == 0 else f"{self.role}/{place}", self.role, searches, first=place == 0
+                thread, self.role if place == 0 else f"{self.role}/{place}", self.role, searches, shown[place],
+                first=place == 0,
             )
-            for place, thread in enumerate(self.main_first(main))
+            for place, thread in enumerate(threads)
         )  # fmt: skip
 
 

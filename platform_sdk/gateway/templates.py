@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from platform_sdk.display import shortened
@@ -15,6 +16,7 @@ from platform_sdk.sampling.engine import Completion
 
 _CLOSED, _OPENED = "</think>", "<think>"
 _PROBE = Message("user", "-")
+_REPLY = "\u0001reply\u0001"
 _TOOL = {
     "type": "function",
     "function": {"name": "probe", "description": "-", "parameters": {"type": "object", "properties": {}}},
@@ -70,6 +72,31 @@ class ChatTemplate:
         """Return True if the reply's last token is an end token."""
         ids = completion.token_ids
         return completion.finish == "stop" and bool(ids) and ids[-1] in special_tokens(self.tokenizer)
+
+    def recited(self, id: str, prompt: str, reply: Message, *, cut: bool) -> Completion:
+        """Return a reply that no policy sampled, in the tokens that the policy would have written it with.
+
+        Args:
+            prompt: the text of the prompt.
+            reply: text and calls of functions; the ids of the calls are not part of the text.
+            cut: the reply is not whole, so it has no end token.
+        """
+        calls = self.format.write(reply.calls) if self.format and reply.calls else ""
+        text = "\n".join(part for part in (reply.content, calls) if part)
+        # A prompt that has opened the thoughts' tag is continued by their end.
+        if opened(prompt) and not text.startswith(_OPENED):
+            text = f"{_CLOSED}\n\n{text}"
+        text = text.removeprefix(_OPENED) if opened(prompt) else text
+        ids = self.encode(text) + ([] if cut else [self.end])
+        return Completion(id, tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
+
+    @cached_property
+    def end(self) -> int:
+        """Token with which the template ends a reply; the tokenizer's end token where it is no special token."""
+        messages = [_PROBE, Message("assistant", _REPLY), _PROBE]
+        after = self.render(messages, []).partition(_REPLY)[2]
+        first = next(iter(self.encode(after)), None)
+        return first if first in special_tokens(self.tokenizer) else int(self.tokenizer.eos_token_id)
 
     def joined(self, before: Sequence[int], suffix: str) -> tuple[int, ...]:
         """Return the tokens of ``suffix`` after ``before``, without an end token that ``before`` has already."""

@@ -32,6 +32,7 @@ class SampledCall:
         rewritten: the messages continue a call whose text the template rewrites.
         plain: the prompt is text without a chat template.
         text: the reply as the policy wrote it.
+        turn: the program's name for the call; None if it gave none.
     """
 
     id: str
@@ -48,6 +49,7 @@ class SampledCall:
     completion: Completion | None = None
     reply: Message | None = None
     text: str = ""
+    turn: str | int | None = None
 
     @property
     def root(self) -> SampledCall:
@@ -82,6 +84,12 @@ class Thread:
     @property
     def length(self) -> int:
         return self.calls[-1].length
+
+    @property
+    def name(self) -> str:
+        """Name that the program gave the first call; empty if none."""
+        turn = self.calls[0].turn
+        return "" if turn is None else str(turn)
 
 
 @dataclass

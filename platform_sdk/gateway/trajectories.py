@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from platform_sdk.gateway.attribution import Search, queries_of
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.threads import SampledCall, Thread
 from platform_sdk.records import SEARCH, Evidence, RecordedCall, Trajectory, Turn
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search with its results; ``after``: the call that led to it, None if the program searched first."""
-
-    query: str
-    k: int
-    evidence: tuple[Evidence, ...]
-    after: SampledCall | None
 
 
 @dataclass
@@ -45,30 +35,30 @@ class _Written:
         )
 
 
-def trajectory(thread: Thread, id: str, role: str, searches: Sequence[Search], *, first: bool) -> Trajectory:
+def trajectory(
+    thread: Thread, id: str, role: str, searches: Sequence[Search], shown: Sequence[Sequence[Evidence]], *, first: bool
+) -> Trajectory:
     """Return a thread as a trajectory; ``first`` gets the searches that led to no call's reply.
 
-    A branch repeats the tokens of the reply that it continues; the policy is trained on them in the other thread only.
+    ``shown`` is the evidence that each call's prompt adds, and the evidence after the last reply. A branch repeats the
+    tokens of the reply that it continues; the policy is trained on them in the other thread only.
     """
     written = _Written()
-    shown: list[Evidence] = []
     opening = [search for search in searches if search.after is None] if first else []
     position = 0
     for place, call in enumerate(thread.calls):
-        shown += [item for search in opening for item in search.evidence] if place == 0 else []
         said = call.messages[position:]
         texts = [message.content for message in said if message.role != "system"]
-        written.environment("\n\n".join(texts), len(call.token_ids), shown)
+        written.environment("\n\n".join(texts), len(call.token_ids), shown[place])
         if place == 0 and opening:
             asked = tuple(_search(search) for search in opening)
             written.turns[-1] = written.turns[-1].model_copy(update={"tool_calls": asked})
         own = [search for search in searches if search.after is call]
         following = thread.calls[place + 1].messages[len(call.messages) + 1 :] if place + 1 < len(thread.calls) else ()
         written.agent(call, _calls(call, own, following))
-        shown = [item for search in own for item in search.evidence]
         position = len(call.messages) + 1
-    if shown:
-        written.environment("", len(written.mask), shown)
+    if shown[-1]:
+        written.environment("", len(written.mask), shown[-1])
     last = thread.calls[-1]
     assert last.completion is not None
     return Trajectory(
@@ -88,7 +78,7 @@ def _calls(call: SampledCall, searches: Sequence[Search], following: Sequence[Me
     results = {message.call_id: message.content for message in following if message.call_id}
     recorded, left = [], list(searches)
     for each in call.reply.calls:
-        own = next((search for search in left if search.query in _texts(each)), None)
+        own = next((search for search in left if search.query in queries_of(each)), None)
         if own is None:
             recorded.append(_recorded(each, results.get(each.id, "")))
         else:
@@ -102,21 +92,3 @@ def _recorded(call: FunctionCall, text: str) -> RecordedCall:
     if call.name == SEARCH and not isinstance(arguments.get("query"), str):
         arguments = arguments | {"query": call.arguments}  # records require a query of this tool
     return RecordedCall(tool=call.name, arguments=arguments, text=text)
-
-
-def _texts(call: FunctionCall) -> list[str]:
-    return [value for value in call.values.values() if isinstance(value, str)]
-
-
-def led_to(query: str, calls: Sequence[SampledCall]) -> SampledCall | None:
-    """Return the call whose reply contains a query, or else the call answered last. ``calls``: in order of answers."""
-    for call in reversed(calls):
-        if query in call.text or any(query in _texts(each) for each in (call.reply.calls if call.reply else ())):
-            return call
-    return calls[-1] if calls else None
-
-
-def place_in_reply(search: Search) -> int:
-    """Return the position of a search's query in the reply that led to it, so that parallel searches have an order."""
-    place = -1 if search.after is None else search.after.text.find(search.query)
-    return place if place >= 0 else sys.maxsize

@@ -272,14 +272,19 @@ class Method(ABC, Generic[A, E, Res]):
             UserError: the credit does not fit the method's agent.
         """
         if isinstance(online.credit, InformationGainSpec):
-            if self.answer_opening is None:
+            opening = self.opening(run.agent)
+            if opening is None:
                 raise UserError(f"online.credit.type {no_information_gain(self.name)}")
-            return InformationGain(online.credit, online.reward, self.answer_opening)
+            return InformationGain(online.credit, online.reward, opening)
         if online.credit.others == "own" and type(self).called_reward is Method.called_reward:
             raise UserError(
                 f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"
             )
         return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
+
+    def opening(self, agent: A) -> str | None:
+        """Return the text with which the agent begins an answer; None if it cannot be credited by information gain."""
+        return self.answer_opening
 
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
         """Return the own reward of a trajectory called by the main one; None if it has none."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from platform_sdk.config.code import find_definition
-from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
+from platform_sdk.config.credit import NO_ANSWER_OPENING, GroupCreditSpec, InformationGainSpec, no_information_gain
 from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.environment import ENVIRONMENTS
 from platform_sdk.config.errors import Code
@@ -122,9 +122,10 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
         elif isinstance(online.credit, InformationGainSpec):
             from platform_sdk.methods.method import load_method
 
-            method = load_method(recipe.pipeline.document.method)
-            if method.answer_opening is None:
-                yield (*path, "credit", "type"), no_information_gain(method.name)
+            method, agent = load_method(recipe.pipeline.document.method), recipe.structs.get("agent")
+            if method.opening(agent) is None:
+                fault = NO_ANSWER_OPENING if hasattr(agent, "answer_opening") else no_information_gain(method.name)
+                yield (*path, "credit", "type"), fault
 
 
 def _program(recipe: Recipe) -> Iterator[Found]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from platform_sdk.methods.method import (
 )
 from platform_sdk.records import Question, Rollout
 from platform_sdk.run_dir import PhaseDir
-from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction
+from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
 from platform_sdk.training.online.questions import taken_up
@@ -35,7 +35,10 @@ from platform_sdk.training.online.questions import taken_up
 PERFECT = 1.0
 """r_sup: the best reward there is; F1 and EM both end at 1."""
 
-MakeAgent = Callable[[RunContext[A], Policy, Decoding, str, SearchFunction], RolloutAgent]
+MakeAgent = Callable[[RunContext[A], Policy, Decoding, str, Any], RolloutAgent]
+"""Makes the agent of a run from a policy, a distribution, the name of what is sampled for, and opened resources."""
+Open = Callable[[RunContext[A]], AbstractContextManager[Any]]
+"""Opens what a run's agents need besides the policy."""
 
 
 class Threshold(Struct):
@@ -48,14 +51,14 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     """An iteration of MyGO (Mujica-MyGO, section 3.3 and appendix D.3) with a method's own agent.
 
     Args:
-        agent: makes the agent of a run from a policy, a distribution and the name of what is sampled for.
+        agent: makes the agent, from the resources that ``opened`` opens: by default the search.
     """
 
     settings = SelectionSpec
     carry = Threshold
 
-    def __init__(self, agent: MakeAgent[A]) -> None:
-        self._agent = agent
+    def __init__(self, agent: MakeAgent[A], opened: Open[A] = open_search) -> None:
+        self._agent, self._opened = agent, opened
 
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> SamplingOutcome[Threshold]:
         run, spec = round.run, round.settings
@@ -63,7 +66,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
             raise UserError(f"selection.reward {NO_OWN_REWARD}")
         before = spec.initial_threshold if round.carry.threshold is None else round.carry.threshold
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
-        with open_phase(round, self._agent) as phase:
+        with open_phase(round, self._agent, self._opened) as phase:
             mean_reward, threshold = sample_iteration(phase, questions, before, spec)
         return SamplingOutcome(
             phase.ordered(questions),
@@ -82,15 +85,17 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
 
 
 @contextmanager
-def open_phase(round: Sampling[A, Any, Any], agent: MakeAgent[A]) -> Iterator[RolloutSampler]:
-    """Open the search and the engine of a round, and the file of its rollouts."""
+def open_phase(
+    round: Sampling[A, Any, Any], agent: MakeAgent[A], opened: Open[A] = open_search
+) -> Iterator[RolloutSampler]:
+    """Open the agents' resources and the engine of a round, and the file of its rollouts."""
     run = round.run
 
     path = PhaseDir(round.folder).rollouts
-    with open_search(run) as search:
+    with opened(run) as resources:
 
         def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
-            return agent(run, Policy(tokenizer, weights), run.decoding, round.phase, search)
+            return agent(run, Policy(tokenizer, weights), run.decoding, round.phase, resources)
 
         with open_sampler(path, run.sampling.engine, round.model, make_agent) as phase:
             yield phase

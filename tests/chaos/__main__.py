@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.chaos.drive import Course, Driver, adopt_orphans
 from tests.chaos.outcome import differences, findings, leftovers, locks, outcome
-from tests.chaos.plan import Attack, Timeline, Victim, aimed, plan
+from tests.chaos.plan import PROGRAMS, SHARES, Attack, Timeline, Victim, aimed, plan
 from tests.chaos.reduced import REDUCED
 from tests.chaos.report import header, row, summary
 
@@ -121,7 +121,9 @@ def _attack(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
         more = -(-others // max(1, -(-left // arguments.per_run))) if left > 0 else others
         seed = f"{name} {arguments.seed} {number}"
         attacks = (
-            [aimed(timeline, *pair) for pair in POINTED[name]] if arguments.short else plan(timeline, seed, kills, more)
+            [aimed(timeline, *pair) for pair in POINTED[name]]
+            if arguments.short
+            else plan(timeline, seed, kills, more, PROGRAMS if name == "program" else SHARES)
         )
         course = drive(number, attacks, timeline)
         done = sum(strike.attack.kills for strike in course.strikes)

@@ -268,7 +268,8 @@ class _Start:
         self.course.strikes.append(strike)
         self.struck = strike
         self.struck_here.append(strike)
-        self.over = attack.signal not in ("-", "SIGSTOP")
+        program = attack.victim == "program" and programs()
+        self.over = attack.signal not in ("-", "SIGSTOP") and not program
         if attack.victim == "tree":
             kill_tree()
         elif attack.victim == "second start":
@@ -279,7 +280,7 @@ class _Start:
                 cwd=ROOT,
             )  # fmt: skip
         else:
-            strike.hit = self.driver.role(pid)
+            strike.hit = "a program" if program else self.driver.role(pid)
             kill(pid, signal.Signals[attack.signal])
             if attack.signal == "SIGSTOP":
                 self.woken = time.monotonic() + STOPPED, pid
@@ -288,6 +289,8 @@ class _Start:
 
     def _victim(self, attack: Attack) -> int:
         role = "run" if attack.victim in ("tree", "second start") else attack.victim
+        if role == "program":
+            return (programs() or [self.driver.newest("step") or self.process.pid])[-1]
         return self.driver.newest(role) or self.process.pid
 
     def _judge(self, code: int, output: Path) -> None:
@@ -381,6 +384,19 @@ def descendants() -> list[int]:
         children = parents.get(waiting.pop(), [])
         found += children
         waiting += children
+    return found
+
+
+def programs() -> list[int]:
+    """Return the processes that run users' programs, without those that guard them."""
+    found = []
+    for pid in descendants():
+        with contextlib.suppress(OSError):
+            folder = Path(f"/proc/{pid}")
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            guards = words[0].endswith(b"unshare") or any(word.endswith(b"guard.py") for word in words)
+            if not guards and b"HOPFORGE_SESSION=" in (folder / "environ").read_bytes():
+                found.append(pid)
     return found
 
 

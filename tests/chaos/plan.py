@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tests.chaos.trace import Event
 
-Victim = Literal["tree", "run", "step", "worker", "guard", "follower", "second start"]
+Victim = Literal["tree", "run", "step", "worker", "guard", "follower", "second start", "program"]
 SHARES: dict[Victim, int] = {"tree": 33, "run": 33, "step": 14, "worker": 6, "guard": 7, "follower": 7}
+PROGRAMS: dict[Victim, int] = {"tree": 20, "run": 20, "step": 25, "program": 35}
+"""Victims where programs run: their gateway is in the step's process."""
 OTHERS: Sequence[tuple[Victim, str]] = (
     ("run", "SIGTERM"), ("run", "SIGINT"), ("step", "SIGSTOP"), ("second start", "-"), ("run", "SIGSTOP"),
 )  # fmt: skip
@@ -83,13 +85,13 @@ class Timeline:
         return Moment(kind, name, self.places[name].index(place) + 1, round(delay, 4), place)
 
 
-def plan(timeline: Timeline, seed: str, kills: int, others: int) -> list[Attack]:
+def plan(timeline: Timeline, seed: str, kills: int, others: int, shares: Mapping[Victim, int] = SHARES) -> list[Attack]:
     """The attacks of one run, in the order of their moments (those at a start anywhere among them)."""
     draw = random.Random(seed)
     found = []
     for number in range(kills + others):
         kind = draw.choices(("aimed", "timed", "startup"), (55, 35, 10))[0]
-        victim, signal = draw.choices(list(SHARES), list(SHARES.values()))[0], "SIGKILL"
+        victim, signal = draw.choices(list(shares), list(shares.values()))[0], "SIGKILL"
         if number >= kills:
             victim, signal = draw.choice(OTHERS)
         moment = timeline.moment(draw, kind)

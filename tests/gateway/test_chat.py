@@ -226,7 +226,6 @@ def test_bounds_of_a_session_refuse_further_calls(gateway: Gateway, engine: Tran
 
 def test_requests_beyond_the_concurrent_ones_are_refused(gateway: Gateway) -> None:
     session = gateway.open(seed=1, name="Q#0", bounds=Bounds(concurrent=1))
-    threading.Timer(0.5, session.close).start()
     waiting = threading.Thread(target=lambda: httpx.post(f"{session.base_url}/chat/completions", json=body))
     body = {"model": "any", "messages": OPENING}
     waiting.start()
@@ -234,6 +233,7 @@ def test_requests_beyond_the_concurrent_ones_are_refused(gateway: Gateway) -> No
         pass
     with pytest.raises(openai.RateLimitError, match="at most 1"):
         ask(session, OPENING)
+    session.close()
     waiting.join()
 
 

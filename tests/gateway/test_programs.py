@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -17,10 +19,11 @@ import pytest
 
 from platform_sdk.gateway import programs
 from platform_sdk.gateway.events import Ended
+from platform_sdk.gateway.isolation import available
 from platform_sdk.gateway.programs import Attempt, Program, function_command
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.processes.commands import fault_of, located
-from tests.process_watch import alive, wait_for
+from tests.process_watch import wait_for
 
 QUESTION = {"id": "q", "question": "Who directed Amberfall?"}
 
@@ -33,6 +36,16 @@ def ended(session: Session, program: Program, question: dict[str, Any] = QUESTIO
     [end] = events
     assert isinstance(end, Ended)
     return end
+
+
+def holders(token: str) -> list[str]:
+    """Return the processes with a session's token in their environment: the program's, in whatever namespace."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if token.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 def python(code: str, **bounds: Any) -> Program:
@@ -84,6 +97,31 @@ def test_environment_holds_named_variables_only(session: Session, monkeypatch: p
     assert not Path(found["HOME"]).exists(), "the temporary folder is removed"
 
 
+def test_program_cannot_read_the_environment_of_its_parents(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not available():
+        pytest.skip("the kernel does not let this user make namespaces")
+    monkeypatch.setenv("HOPFORGE_TEST_SECRET", "s3cret")
+    code = """
+import glob, json, os
+def read(path):
+    try:
+        return open(path, "rb").read().decode(errors="replace")
+    except OSError:
+        return ""
+found = [read(path) for path in glob.glob("/proc/[0-9]*/environ")]
+print(json.dumps({"answer": [len(found), os.getppid(), any("HOPFORGE_TEST_SECRET" in text for text in found)]}))
+"""
+    holding = subprocess.Popen(["sleep", "60"], env={**os.environ})
+    try:
+        end = ended(session, python(code))
+        assert b"s3cret" in Path(f"/proc/{holding.pid}/environ").read_bytes()
+    finally:
+        holding.kill()
+        holding.wait()
+    processes, parent, leaked = json.loads(end.stdout)["answer"]
+    assert (processes, parent, leaked) == (2, 1, False), "it sees its guard and itself"
+
+
 def test_large_question_that_is_never_read_blocks_nothing(session: Session) -> None:
     question = QUESTION | {"passages": ["x" * 2_000_000]}
     assert ended(session, python("print('done')"), question).outcome == "answered"
@@ -101,7 +139,7 @@ import os, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open(sys.argv[1], "w").write(str(os.getpid()))
+        open(sys.argv[1], "w").write("hidden")
         time.sleep(600)
     os._exit(0)
 while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
@@ -118,7 +156,7 @@ def test_processes_that_hide_end_with_the_program(
     hidden = tmp_path / "pid"
     end = ended(session, Program((sys.executable, "-c", HIDING, str(hidden), str(stays)), seconds=seconds))
     assert end.outcome == outcome
-    wait_for(lambda: not alive(int(hidden.read_text())))
+    wait_for(lambda: not holders(session.token))
 
 
 @pytest.mark.parametrize("signal", ["KILL", "STOP"])
@@ -130,16 +168,16 @@ def test_program_that_attacks_its_guard_ends_too(
     attack = f"import os, signal\nos.kill(os.getppid(), signal.SIG{signal})\n{HIDING}"
     program = Program((sys.executable, "-c", attack, str(hidden), "600"), seconds=3)
     assert ended(session, program).outcome in ("timeout", "error")
-    if hidden.exists():
-        wait_for(lambda: not alive(int(hidden.read_text())))
+    wait_for(lambda: not holders(session.token))
 
 
 def test_stopped_attempt_ends_its_program(session: Session, tmp_path: Path) -> None:
     hidden = tmp_path / "pid"
     attempt = Attempt(Program((sys.executable, "-c", HIDING, str(hidden), "600")), QUESTION, session)
     wait_for(lambda: hidden.exists() and hidden.read_text() != "")
+    assert holders(session.token)
     attempt.stop()
-    assert not alive(int(hidden.read_text()))
+    assert not holders(session.token)
 
 
 def test_function_is_called_with_the_question(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import openai
 import pytest
-from openai.types.responses import Response
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.gateway.sessions import Session
@@ -38,8 +40,11 @@ def test_responses_with_calls_continue_the_thread(session: Session) -> None:
     [
         {"previous_response_id": "resp_1"},
         {"store": True},
-        {"stream": True},
         {"text": {"format": {"type": "json_object"}}},
+        {"reasoning": {"effort": "low"}},
+        {"truncation": "auto"},
+        {"background": True},
+        {"stream_options": {"include_obfuscation": True}},
     ],
 )
 def test_unsupported_fields_of_responses_are_refused(hermes: Gateway, options: dict[str, object]) -> None:
@@ -47,3 +52,51 @@ def test_unsupported_fields_of_responses_are_refused(hermes: Gateway, options: d
     with client(session) as api, pytest.raises(openai.BadRequestError, match=next(iter(options))):
         api.responses.create(model="any", input="x", **options)
     session.close()
+
+
+def test_streamed_response_joins_to_the_whole_one(session: Session) -> None:
+    text = "I search, and I search again, until the piece is full. " * 3
+    two = text + "\n" + written_call(NAME, "Amberfall") + "\n" + written_call(NAME, "Ida")
+    policy(session, two, two)
+    sent = {"model": "any", "input": "Who directed Amberfall?", "tools": FLAT}
+    with client(session) as api:
+        whole = api.responses.create(**sent)
+        events = list(api.responses.create(**sent, stream=True))
+    adapter = TypeAdapter(ResponseStreamEvent)
+    for event in events:
+        adapter.validate_python(event.model_dump(), strict=True)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
+    called = [item for item in whole.output if item.type == "function_call"]
+    for place, item in enumerate(called, start=1):
+        deltas = [event for event in events if event.type == "response.function_call_arguments.delta"]
+        assert "".join(event.delta for event in deltas if event.output_index == place) == item.arguments
+    assert [item.name for item in events[-1].response.output[1:]] == [item.name for item in called]
+    assert events[-1].response.usage == whole.usage
+
+
+def test_stream_helper_of_the_openai_package_continues_the_thread(session: Session) -> None:
+    policy(session, "I search.\n" + written_call(NAME, "Amberfall"), "Ida Roth")
+    user = {"role": "user", "content": "Who directed Amberfall?"}
+    with client(session) as api:
+        with api.responses.stream(model="any", input=[user], tools=FLAT) as stream:
+            first = stream.get_final_response()
+        [call] = [item for item in first.output if item.type == "function_call"]
+        items = [item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in first.output]
+        for part in items[0]["content"]:
+            part.pop("parsed", None)
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "Ida Roth directed it"}
+        with api.responses.stream(model="any", input=[user, *items, result], tools=FLAT) as stream:
+            assert stream.get_final_response().output_text == "Ida Roth"
+    [thread] = session.threads
+    assert len(thread.calls) == 2
+
+
+def test_streamed_response_at_the_limit_is_incomplete(session: Session) -> None:
+    policy(session, "Ida", finish="length")
+    body = {"input": "x", "stream": True}
+    lines = httpx.post(f"{session.base_url}/responses", json=body).text.splitlines()
+    last = json.loads(lines[-2].removeprefix("data: "))
+    assert last["type"] == "response.incomplete"
+    assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}

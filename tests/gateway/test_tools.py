@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
@@ -21,7 +21,7 @@ NAME = "qwen2_5"
 USER = {"role": "user", "content": "Who directed Amberfall?"}
 
 
-def policy(session: Session, *texts: str) -> threading.Thread:
+def policy(session: Session, *texts: str, finish: Literal["stop", "length"] = "stop") -> threading.Thread:
     """Answer the session's requests with these texts in a thread."""
     encode = tokenizer(NAME)
 
@@ -31,7 +31,7 @@ def policy(session: Session, *texts: str) -> threading.Thread:
                 threading.Event().wait(0.001)
             assert isinstance(event, CompletionAsked)
             ids = (*encode(text, add_special_tokens=False)["input_ids"], encode.eos_token_id)
-            session.completed(event, Completion(event.id, ids, (-0.5,) * len(ids), "stop"))
+            session.completed(event, Completion(event.id, ids, (-0.5,) * len(ids), finish))
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()

@@ -28,6 +28,7 @@ RECIPES = {
     "prograph": "prograph/world.yaml",
     "react": "react/world.yaml",
     "program": "program/world.yaml",
+    "program-mygo": "program-mygo/world.yaml",
 }
 Item = dict[str, Any]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.credentials import without_credentials
 from platform_sdk.display import shortened
@@ -19,15 +20,18 @@ from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.gateway.events import Bounds, CompletionAsked, Ended, SearchAsked
 from platform_sdk.gateway.programs import Attempt, Program
+from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.records import ProgramEnd, Question, Rollout, Trajectory
+from platform_sdk.records import ProgramEnd, Question, Rollout, Trajectory, given_evidence
 from platform_sdk.sampling.awaiting import Await
 from platform_sdk.sampling.engine import Completion, PromptTooLong
 from platform_sdk.sampling.rollout import Agent, Gather, Generate, SearchFunction, SearchRequest, look_up
 from platform_sdk.sampling.seeds import seed_of
 
+REPEATS = 2
+"""Number of times that an attempt is repeated whose program was killed from outside, e.g. by the kernel."""
 JUDGED_FROM = 20
 """Number of attempts from which a share of failures is judged."""
 ROLE = "agent"
@@ -78,26 +82,45 @@ class ProgramAgent(PolicyAgent):
     program: Program
     gateway: Gateway
     search: SearchFunction
-    told: Callable[[Question], dict[str, Any]]
+    gives_passages: bool
     failures: Failures
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        """Run the program once on a question; return the scored rollout."""
-        spec, seed = self.spec, seed_of(self.seed, self.seed_name, question.id, attempt)
+        """Run the program on a question; return the scored rollout.
+
+        A program that is killed from outside runs again, with the same seeds.
+        """
+        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
+        for _ in range(REPEATS + 1):
+            session, end = yield from self._run(question, attempt, seed)
+            if not end.killed:
+                break
+        rollout = self._record(question, attempt, seed, session, end)
+        self.failures.note(end)
+        return rollout
+
+    def told(self, question: Question) -> dict[str, Any]:
+        """Return what the program gets: the question, and its passages where the recipe gives them; never answers."""
+        told: dict[str, Any] = {"id": question.id, "question": question.text}
+        if self.gives_passages:
+            told["passages"] = [passage.model_dump(mode="json") for passage in question.context]
+        return told
+
+    def _run(self, question: Question, attempt: int, seed: int) -> Agent[tuple[Session, Ended]]:
+        spec = self.spec
         bounds = Bounds(
             calls=spec.calls, sampled_tokens=spec.sampled_tokens, request_bytes=spec.request_bytes,
             concurrent=spec.concurrent,
         )  # fmt: skip
-        session = self.gateway.open(seed=seed, name=f"{question.id}#{attempt}", role=ROLE, bounds=bounds)
+        given = given_evidence(question.context) if self.gives_passages else ()
+        session = self.gateway.open(seed=seed, name=f"{question.id}#{attempt}", role=ROLE, bounds=bounds, given=given)
         running = Attempt(self.program, self.told(question), session)
         try:
             ends = yield Gather(tuple(self._answer(session, question) for _ in range(spec.concurrent)))
         finally:
             session.close()
             running.stop()
-        rollout = self._record(question, attempt, seed, session, ends[0])
-        self.failures.note(ends[0])
-        return rollout
+        return session, ends[0]
 
     def _answer(self, session: Session, question: Question) -> Agent[Ended]:
         """Answer the program's requests until it ends."""
@@ -113,11 +136,20 @@ class ProgramAgent(PolicyAgent):
                 continue
             assert isinstance(event, CompletionAsked)
             try:
-                completion: Completion = yield Generate(event.token_ids, event.params, event.thread, ROLE)
-            except PromptTooLong as error:
+                completion = yield from self._complete(session, event)
+            except (PromptTooLong, Refusal) as error:
                 session.refuse(event, error)
             else:
                 session.completed(event, completion)
+
+    def _complete(self, session: Session, asked: CompletionAsked) -> Agent[Completion]:
+        """Sample a completion.
+
+        Raises:
+            PromptTooLong, Refusal: there is none, and the program gets the reason.
+        """
+        completion: Completion = yield Generate(asked.token_ids, asked.params, asked.thread, ROLE)
+        return completion
 
     def _record(self, question: Question, attempt: int, seed: int, session: Session, end: Ended) -> Rollout:
         given = read_answer(end.stdout) if end.outcome == "answered" else ProgramAnswer(None)
@@ -131,7 +163,7 @@ class ProgramAgent(PolicyAgent):
             threads=tuple(thread.reason for thread in threads), measures=dict(given.measures),
         )  # fmt: skip
         rollout = rollout.model_copy(update={"program": ended})
-        return rollout.model_copy(update={"rewards": rewards(rollout)})
+        return rollout.model_copy(update={"rewards": rewards(self.spec, rollout)})
 
 
 def _silent(question: Question, tokenizer: Any) -> Trajectory:
@@ -165,14 +197,21 @@ def _text(answer: str) -> str:
     return answer.encode(errors="replace").decode().strip()
 
 
-def rewards(rollout: Rollout) -> dict[str, float]:
-    """Return the answer's EM and F1 under the dataset's convention, and ``answered``: the program gave an answer."""
+def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
+    """Return the rewards of a rollout by name.
+
+    They are the answer's EM and F1 under the dataset's convention, ``answered`` (the program gave an answer) and,
+    where the recipe names a function, ``own``.
+    """
     question, answer = rollout.question, rollout.main.answer
-    return {
+    found = {
         "em": exact_match(answer, question.answers, question.dataset),
         "f1": f1_score(answer, question.answers, question.dataset).f1,
         "answered": float(rollout.outcome == "answered"),
     }
+    if spec.reward is None:
+        return found
+    return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}
 
 
 def measures(rollout: Rollout) -> dict[str, float]:

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import contextmanager
+from typing import ClassVar
 
 from platform_sdk.agents.speaker import Decoding, Policy
-from platform_sdk.config.pipeline import home
+from platform_sdk.config.credit import NO_ANSWER_OPENING, InformationGainSpec
+from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.gateway.programs import Program, function_command
-from platform_sdk.gateway.server import Gateway
-from platform_sdk.methods.method import Method, Resources, RunContext, open_search
-from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
+from platform_sdk.methods.method import Method, RunContext
+from platform_sdk.methods.program.agent import ProgramAgent, measures, rewards
+from platform_sdk.methods.program.launch import ProgramResources, open_resources, program_agent
+from platform_sdk.methods.program.sessions import RecordedSessions
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.processes.commands import fault_of, located
-from platform_sdk.records import Question, Rollout
+from platform_sdk.methods.selection import Iteration
+from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
-from platform_sdk.sampling.engine import SamplingParams
-
-NO_LIMIT = 2**31
-"""Prompt length where the recipe states none: the engine refuses what is too long for it."""
-
-
-@dataclass(frozen=True)
-class ProgramResources(Resources):
-    """The search, and the open gateways: one for each tokenizer and distribution."""
-
-    opened: ExitStack
-    gateways: dict[tuple[int, SamplingParams], Gateway] = field(default_factory=dict)
-
-    def gateway(self, tokenizer: Any, max_model_len: int, defaults: SamplingParams) -> Gateway:
-        """Return the gateway for a policy's tokenizer and distribution; it is opened when it is first asked for."""
-        key = id(tokenizer), defaults
-        if key not in self.gateways:
-            self.gateways[key] = self.opened.enter_context(Gateway(tokenizer, max_model_len, defaults))
-        return self.gateways[key]
+from platform_sdk.training.credit import Credit
 
 
 class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
-    """A program of the user's, trained by GRPO on the F1 of its answers."""
+    """A program of the user's, trained online by GRPO, by selection, or on another model's sessions."""
 
     name = "program"
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSpec
+    steps: ClassVar = {"iteration": Iteration(program_agent, open_resources), "sessions": RecordedSessions()}
     shown_metrics = ("em", "f1", "calls", "searches", "evidence_recall", "answered")
 
     def check(self, run: RunContext[AgentSpec]) -> None:
@@ -58,10 +41,8 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
 
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
-        if run.agent.command is not None and (fault := fault_of(located(run.agent.command, home()))):
-            raise UserError(f"agent.command: {fault}")
-        with open_search(run) as search, ExitStack() as opened:
-            yield ProgramResources(search, opened)
+        with open_resources(run) as opened:
+            yield opened
 
     def agent(
         self,
@@ -71,35 +52,24 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
         resources: ProgramResources,
         evaluation: EvaluationSpec | None = None,
     ) -> ProgramAgent:
-        spec = run.agent
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        defaults = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
-        length = run.sampling.engine.max_model_len or NO_LIMIT
-        gateway = resources.gateway(policy.tokenizer, length, defaults)
-        own_passages = method_of(run.environment, run.retrieval).name == "contexts"
-
-        def told(question: Question) -> dict[str, Any]:
-            passages = [passage.model_dump(mode="json") for passage in question.context] if own_passages else []
-            return {"id": question.id, "question": question.text} | ({"passages": passages} if passages else {})
-
-        return ProgramAgent(
-            policy, decoding, run.searched_digest, run.seed, seed_name, spec, program_of(spec), gateway,
-            resources.search, told, Failures(spec.failures),
-        )  # fmt: skip
+        return program_agent(run, policy, decoding, seed_name, resources)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
-        return rewards(rollout)
+        return rewards(run.agent, rollout)
 
     def measure(
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSpec
     ) -> list[dict[str, float]]:
         return [measures(rollout) for rollout in rollouts]
 
+    def opening(self, agent: AgentSpec) -> str | None:
+        return agent.answer_opening
 
-def program_of(spec: AgentSpec) -> Program:
-    """Return what a recipe's settings run."""
-    command = function_command(spec.function) if spec.function else located(spec.command or (), home())
-    return Program(command, spec.url or "", spec.environment, spec.seconds, spec.output_bytes)
+    def credit(self, run: RunContext[AgentSpec], online: OnlineSpec) -> Credit:
+        if isinstance(online.credit, InformationGainSpec) and run.agent.answer_opening is None:
+            raise UserError(f"online.credit.type {NO_ANSWER_OPENING}")
+        return super().credit(run, online)
 
 
 METHOD = ProgramMethod()

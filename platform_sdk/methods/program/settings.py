@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 import ast
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
+
+
+class SessionsSpec(Struct):
+    """Sessions of the program with a teacher, a strong model at an OpenAI-compatible URL.
+
+    The key is never a setting: it is read from the environment variable ``api_key_env``.
+    """
+
+    url: str = Field(
+        pattern=r"^https?://\S+$",
+        description="base URL of the endpoint with its version, e.g. https://api.openai.com/v1",
+    )
+    model: str = Field(min_length=1, description="the teacher's name at the endpoint; prefer a dated version")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY", min_length=1, description="environment variable with the endpoint's key, if required"
+    )
+    questions: int | None = Field(None, ge=1, le=10_000_000, description="training questions; null: all")
+    attempts: int = Field(1, ge=1, le=65_536, description="maximum sessions of one question")
+    accepted: int = Field(1, ge=1, le=65_536, description="sessions of one question that are learned from")
+    reward: Literal["f1", "em", "own"] = Field(
+        "em", description="reward of a session: token F1, exact match, or agent.reward"
+    )
+    threshold: float = Field(1.0, ge=0, le=1, description="minimum reward of a session that is learned from")
+    temperature: float | None = Field(None, ge=0, le=2, description="the teacher's temperature; null: not sent")
+    max_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="maximum tokens of a completion; null: agent.max_tokens"
+    )
+    concurrent: int = Field(8, ge=1, le=1024, description="sessions at once")
+    timeout: float = Field(120.0, gt=0, le=86_400, description="timeout of a request, in seconds")
+    retries: int = Field(
+        5, ge=0, le=100, description="retries with backoff after a timeout, a lost connection, HTTP 429 or 5xx"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str) -> str:
+        return refuse_credentials(value, "put the key into the environment variable that api_key_env names")
 
 
 class AgentSpec(Struct):
@@ -32,6 +70,18 @@ class AgentSpec(Struct):
     concurrent: int = Field(8, ge=1, le=256, description="maximum requests of an attempt in progress at once")
     request_bytes: int = Field(4_194_304, ge=1024, le=2**30, description="maximum bytes of a request")
     output_bytes: int = Field(1_048_576, ge=1024, le=2**30, description="maximum bytes that the program may print")
+    reward: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="a reward of your own, module:function, from a platform_sdk.records.Rollout to a number; it is "
+        "called own in online.reward and selection.reward",
+    )
+    answer_opening: str | None = Field(
+        None,
+        min_length=1,
+        description="text with which the policy begins an answer after its other turns, for online.credit.type "
+        "information_gain",
+    )
     failures: float = Field(
         0.5, ge=0, le=1, description="share of failed attempts above which the run stops, once there are 20 attempts"
     )
@@ -40,6 +90,13 @@ class AgentSpec(Struct):
     @classmethod
     def _url_holds_no_key(cls, value: str | None) -> str | None:
         return None if value is None else refuse_credentials(value, "let the service read its key from its environment")
+
+    @field_validator("reward")
+    @classmethod
+    def _reward_can_be_called(cls, reward: str | None) -> str | None:
+        if reward is not None:
+            check_reward(reward)
+        return reward
 
     @field_validator("function")
     @classmethod

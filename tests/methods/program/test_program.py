@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +24,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.gateway.events import Ended
 from platform_sdk.methods.method import RunContext, load_method
 from platform_sdk.methods.program.agent import JUDGED_FROM, Failures, measures, read_answer
-from platform_sdk.methods.program.method import ProgramResources
+from platform_sdk.methods.program.launch import ProgramResources
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.react.agent import ReactAgent
 from platform_sdk.methods.react.method import ReactResources
@@ -39,7 +37,6 @@ from platform_sdk.tools.calculator import Calculator
 from platform_sdk.tools.search import SearchTool
 
 ROOT = Path(__file__).parents[3]
-ASSETS = ROOT / "platform_sdk/assets"
 WORLD = generate(WorldSpec(seed=5, entities=60, train_questions=0, eval_questions=6, hops=(1,), years=0.6))
 PASSAGES = sorted(WORLD.passages, key=lambda passage: passage.id)
 INDEX = Lexical.build([f"{passage.title} {passage.text}" for passage in PASSAGES])
@@ -64,14 +61,6 @@ def search(requests: Any, k: int) -> list[list[Evidence]]:
             ]
         )
     return found
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[TransformersEngine]:
-    torch.set_num_threads(1)
-    engine = TransformersEngine(ASSETS / "world-base-react", live=8)
-    yield engine
-    engine.close()
 
 
 def context(agent: Any) -> RunContext[Any]:

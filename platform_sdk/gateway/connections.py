@@ -1,0 +1,48 @@
+"""Connections to the gateway: one without a request gives way when there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+def most_connections(wanted: int) -> int:
+    """Return how many connections to accept: half of the files that this process may open at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft // 2)
+
+
+class Connections(H11Protocol):
+    """uvicorn's protocol with a bound on connections, ``config.limit_concurrency``.
+
+    A program may open any number of connections. Above the bound, the one that has waited longest without sending a
+    request is closed, so that other sessions are answered.
+    """
+
+    _silent: dict[Connections, None] = {}  # noqa: RUF012, in order; of one server, since each gateway has a subclass
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._silent[self] = None
+        while len(self.connections) >= (self.config.limit_concurrency or 1) and self._silent:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            self.connections.discard(oldest)
+            oldest.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None:
+            self._silent.pop(self, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silent.pop(self, None)
+        super().connection_lost(exc)
+
+
+def protocol() -> type[Any]:
+    """Return the protocol of one server."""
+    return type("Connections", (Connections,), {"_silent": {}})

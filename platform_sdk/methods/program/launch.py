@@ -1,0 +1,71 @@
+"""Resources of a program's attempts in a process: the search, and gateways for the policies that it samples from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.pipeline import home
+from platform_sdk.errors import UserError
+from platform_sdk.gateway.programs import Program, function_command
+from platform_sdk.gateway.server import Gateway
+from platform_sdk.methods.method import Resources, RunContext, open_search
+from platform_sdk.methods.program.agent import Failures, ProgramAgent
+from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.retrieval.index import method_of
+from platform_sdk.sampling.engine import SamplingParams
+
+NO_LIMIT = 2**31
+"""Prompt length where the recipe states none: the engine refuses what is too long for it."""
+
+
+@dataclass(frozen=True)
+class ProgramResources(Resources):
+    """The search, and the open gateways: one for each tokenizer and distribution."""
+
+    opened: ExitStack
+    gateways: dict[tuple[int, SamplingParams], Gateway] = field(default_factory=dict)
+
+    def gateway(self, tokenizer: Any, max_model_len: int, defaults: SamplingParams) -> Gateway:
+        """Return the gateway for a policy's tokenizer and distribution; it is opened when it is first asked for."""
+        key = id(tokenizer), defaults
+        if key not in self.gateways:
+            self.gateways[key] = self.opened.enter_context(Gateway(tokenizer, max_model_len, defaults))
+        return self.gateways[key]
+
+
+@contextmanager
+def open_resources(run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
+    """Open the search; gateways are opened when they are needed.
+
+    Raises:
+        UserError: the command does not exist or is not executable.
+    """
+    if run.agent.command is not None and (fault := fault_of(located(run.agent.command, home()))):
+        raise UserError(f"agent.command: {fault}")
+    with open_search(run) as search, ExitStack() as opened:
+        yield ProgramResources(search, opened)
+
+
+def program_agent(
+    run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str, resources: ProgramResources
+) -> ProgramAgent:
+    """Return the run's agent."""
+    spec = run.agent
+    defaults = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
+    gateway = resources.gateway(policy.tokenizer, run.sampling.engine.max_model_len or NO_LIMIT, defaults)
+    gives_passages = method_of(run.environment, run.retrieval).name == "contexts"
+    return ProgramAgent(
+        policy, decoding, run.searched_digest, run.seed, seed_name, spec, program_of(spec), gateway, resources.search,
+        gives_passages, Failures(spec.failures),
+    )  # fmt: skip
+
+
+def program_of(spec: AgentSpec) -> Program:
+    """Return what a recipe's settings run."""
+    command = function_command(spec.function) if spec.function else located(spec.command or (), home())
+    return Program(command, spec.url or "", spec.environment, spec.seconds, spec.output_bytes)

@@ -1,0 +1,153 @@
+"""Sessions of a program with a teacher: in the policy's tokens, without log-probabilities, and learned from."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.world import generate
+from platform_sdk.errors import UserError
+from platform_sdk.gateway.messages import FunctionCall, Message
+from platform_sdk.gateway.templates import ChatTemplate
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.models import load_tokenizer, weights_digest
+from tests.e2e.runs import ROOT, run_here
+from tests.gateway.templates import NAMES, TOOLS, tokenizer
+
+WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1], "years": 0.6, "seed": 7}
+BASE = ROOT / "platform_sdk/assets/world-base-react"
+SYSTEM = "Think , then use a tool or write the answer ."  # of examples/programs/plain.py
+QUESTION = re.compile(r"Question : (.*)")
+
+
+@contextmanager
+def teacher(answers: dict[str, str], status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a teacher that searches for the question and then gives its answer; yield its URL and its requests."""
+    bodies: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies.append(body | {"authorization": self.headers["Authorization"]})
+            question = QUESTION.search(body["messages"][1]["content"])[1]
+            act = f"<search>{question}</search>"
+            if len(body["messages"]) > 2:
+                act = f"<answer>{answers.get(question, 'nobody')}</answer>"
+            message = {"role": "assistant", "content": f"<think>I look . </think> {act}"}
+            reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "big"}
+            content = json.dumps(
+                reply | {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+                if status == 200
+                else {"error": {"message": "the key secret-key is not valid"}}
+            ).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", bodies
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def known_answers() -> dict[str, str]:
+    """Return the answers to half of the training questions."""
+    questions = generate(WorldSpec.model_validate(WORLD)).train
+    return {question.text: question.answers[0] for question in questions[::2]}
+
+
+def overrides(url: str) -> dict[str, Any]:
+    return {
+        "dataset.world": WORLD, "teach": True, "iterations": 0, "evaluation.greedy": False,
+        "sessions": {"url": url, "model": "big", "attempts": 2, "concurrent": 4, "temperature": 0.5},
+        "sessions_training": {"batch_size": 4, "learning_rate": 1e-3},
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.e2e(minutes=1)
+def test_policy_is_fine_tuned_on_the_sessions_that_a_teacher_got_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    answers = known_answers()
+    with teacher(answers) as (url, bodies):
+        run_dir = run_here(str(ROOT / "pipelines/program-mygo/world.yaml"), tmp_path / "run", overrides(url))
+    assert {body["authorization"] for body in bodies} == {"Bearer secret-key"}
+    assert {(body["model"], body["temperature"], body["max_tokens"]) for body in bodies} == {("big", 0.5, 48)}
+    selected = list(read_jsonl(run_dir / "teaching/selected.jsonl", Rollout))
+    rollouts = list(read_jsonl(run_dir / "teaching/rollouts.jsonl", Rollout))
+    assert {rollout.question.text for rollout in selected} == set(answers)
+    assert len(rollouts) == 6 + 6 * 2, "questions that it gets wrong are asked again, the others are not"
+    template = ChatTemplate(load_tokenizer(BASE))
+    for rollout in selected:
+        [trajectory] = rollout.trajectories
+        assert trajectory.logprobs == (), "no policy has sampled these tokens"
+        assert rollout.weights != weights_digest(BASE)
+        assert rollout.main.evidence
+        texts = [turn.text for turn in trajectory.turns]
+        assert texts[-1].endswith(f"<answer> {answers[rollout.question.text]} </answer>")
+        messages = [Message(("user", "assistant")[place % 2], text) for place, text in enumerate(texts)]
+        rendered = template.render([Message("system", SYSTEM), *messages, Message("user", "-")], [])
+        assert trajectory.token_ids == tuple(template.encode(rendered)[: len(trajectory.token_ids)])
+        spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
+        assert (spoken.count(template.end), spoken[-1]) == (2, template.end)
+    assert weights_digest(run_dir / "teaching/model") != weights_digest(BASE)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e(minutes=1)
+def test_teacher_that_refuses_the_key_stops_the_run_with_one_error_without_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    with teacher({}, status=401) as (url, _), pytest.raises(UserError, match="teacher big at") as caught:
+        run_here(str(ROOT / "pipelines/program-mygo/world.yaml"), tmp_path / "run", overrides(url))
+    assert "secret-key" not in str(caught.value)
+    assert "api" in str(caught.value).lower()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recited_reply_has_the_tokens_of_a_full_rendering(name: str) -> None:
+    template = ChatTemplate(tokenizer(name))
+    user, sure = Message("user", "Who directed Amberfall?"), Message("user", "Sure?")
+    prompt = template.render([user], [])
+    said = Message("assistant", "Ida Roth")
+    recited = template.recited("c", prompt, said, cut=False)
+    read = template.encode(prompt)
+    whole = template.render([user, said, sure], [])
+    rest = whole.partition("Ida Roth")[2]
+    joined = [*read, *recited.token_ids, *template.joined([*read, *recited.token_ids], rest)]
+    assert template.tokenizer.decode(joined) == template.tokenizer.decode(template.encode(whole))
+    assert template.text(recited, prompt) == "Ida Roth"
+    assert template.ends(recited)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recited_calls_are_parsed_again(name: str) -> None:
+    template = ChatTemplate(tokenizer(name))
+    if template.format is None:
+        pytest.skip("the template has no form for tools")
+    call = FunctionCall("theirs", "find", '{"query": "Amberfall"}')
+    content = "" if template.format.name == "llama3" else "I search."
+    prompt = template.render([Message("user", "Who?")], TOOLS)
+    recited = template.recited("c", prompt, Message("assistant", content, (call,)), cut=False)
+    assert template.format.parse(template.text(recited, prompt)) == (content, (("find", call.arguments),))
