@@ -22,6 +22,8 @@ class TeamUsage(Struct):
     borrowed: int
     idle: int
     """Part of nominal that its own jobs leave, which others may borrow as far as it lends."""
+    lent: tuple[int, int] = (0, 0)
+    """Least and most that others hold of it: Kueue counts what is borrowed, and not from whom."""
     pending: int
     """Jobs that wait in its queue, for any pool."""
     oldest: datetime | None = None
@@ -66,6 +68,7 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
         except UnseenError as error:
             unseen.append(f"waiting jobs of {name}: {error}")
         teams += _usage(name, spec, queue, oldest)
+    teams = [_with_lent(team, teams, spec) for team in teams]
     pools = tuple(
         PoolUsage(
             pool=name,
@@ -99,6 +102,16 @@ def _usage(name: str, spec: TeamsSpec, queue: Item, oldest: datetime | None) -> 
             )
         )  # fmt: skip
     return found
+
+
+def _with_lent(own: TeamUsage, teams: list[TeamUsage], spec: TeamsSpec) -> TeamUsage:
+    """Return the usage with what the team must have lent and can have lent of all that is borrowed in the pool."""
+    pool = [team for team in teams if team.pool == own.pool]
+    borrowed = sum(team.borrowed for team in pool)
+    lendable = {team.team: min(spec.teams[team.team].gpus[team.pool].lent, team.idle) for team in pool}
+    others = sum(lendable.values()) - lendable[own.team]
+    most = min(lendable[own.team], borrowed)
+    return own.model_copy(update={"lent": (min(most, max(0, borrowed - others)), most)})
 
 
 def _quota(queue: Item, pool: str, resource: str) -> Item:
