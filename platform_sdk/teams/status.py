@@ -7,6 +7,7 @@ from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
 from platform_sdk.teams.check import KUEUE
 from platform_sdk.teams.cluster import Cluster, Item, UnseenError
 
@@ -67,7 +68,12 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
             oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
         except UnseenError as error:
             unseen.append(f"waiting jobs of {name}: {error}")
-        teams += _usage(name, spec, queue, oldest)
+        except UNEXPECTED as error:
+            unseen.append(unexpected_form(f"the list of waiting jobs of {name}", error))
+        try:
+            teams += _usage(name, spec, queue, oldest)
+        except UNEXPECTED as error:
+            unseen.append(unexpected_form(f"ClusterQueue {name}", error))
     teams = [_with_lent(team, teams, spec) for team in teams]
     pools = tuple(
         PoolUsage(
