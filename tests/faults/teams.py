@@ -1,4 +1,4 @@
-"""Deliberate faults of what keeps teams apart: the rendered rights, quotas and policies, and the checks before a run."""
+"""Deliberate faults of what keeps teams apart: rendered rights, quotas and policies, and the checks before a run."""
 
 from __future__ import annotations
 
