@@ -61,7 +61,7 @@ def busy_teams(draw: st.DrawFn) -> tuple[dict[str, Any], Used]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(busy_teams(), st.integers(1, 40), st.integers(1, 3), st.data())
+@given(busy_teams(), st.integers(1, 10), st.integers(1, 2), st.data())
 def test_never_is_never_admitted_and_now_is_admitted_at_once(
     busy: tuple[dict[str, Any], Used], gpus: int, pods: int, data: st.DataObject
 ) -> None:
