@@ -174,6 +174,12 @@ class TeamsSpec(Struct):
         default_factory=dict, description="Collections of the retriever that manifests/base does not have."
     )
     images: Images = Images()
+    pipelines_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Address of Kubeflow Pipelines' UI, for links from runs in MLflow, e.g. "
+        "https://kubeflow.example.com/pipeline.",
+    )
     mlflow: Literal["workspaces", "kubernetes"] = Field(
         "workspaces",
         description="How MLflow keeps teams apart: workspaces: the server of manifests/base, with users and roles; "

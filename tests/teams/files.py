@@ -62,6 +62,8 @@ def contents(draw: st.DrawFn) -> Item:
     content: Item = {"pools": pools, "teams": teams, "priorities": priorities}
     content["mlflow"] = draw(st.sampled_from(["workspaces", "kubernetes"]))
     if draw(st.booleans()):
+        content["pipelines_url"] = "https://kubeflow.example.com/pipeline"
+    if draw(st.booleans()):
         content["images"] = {"trainer": "registry.example:5000/a/trainer@sha256:" + "0f" * 32, "sampler": "s:1.2"}
     if draw(st.booleans()):
         content["auditors"] = draw(st.lists(st.sampled_from(USERS), min_size=1, max_size=2, unique=True))

@@ -320,6 +320,7 @@ def retriever_and_runs_know_their_team(case: Case) -> None:
         assert cluster.job.queue == case.the("LocalQueue", "default", name)["metadata"]["name"]
         assert cluster.job.priority in case.content["priorities"]
         assert cluster.environment["MLFLOW_WORKSPACE"] == name
+        assert cluster.pipelines_url == case.content.get("pipelines_url")
         by_account = case.content["mlflow"] == "kubernetes"
         assert ("MLFLOW_TRACKING_PASSWORD" in cluster.secrets) == (not by_account)
         assert cluster.environment.get("MLFLOW_TRACKING_AUTH") == ("kubernetes-namespaced" if by_account else None)
