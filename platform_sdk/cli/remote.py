@@ -55,7 +55,8 @@ def submit(
     If a private authority signed the server's certificate, set KF_PIPELINES_SSL_CA_CERT to its certificate (PEM file).
 
     With a queue, the cluster's Kueue must manage the created kind of job; this is checked if KUBECONFIG may read
-    Kueue's configuration.
+    Kueue's configuration. If KUBECONFIG names the cluster, the checks of hopforge plan are made, too: a run that cannot
+    work, or whose jobs can never fit into the queue, is refused.
     """
     place = read_cluster(cluster, queue)
 
@@ -71,13 +72,17 @@ def submit(
     if note := check_queueing(place.job):
         say(note, err=True)
     if dry_run:
+        _refuse_impossible(loaded, place, namespace)
         typer.echo(json.dumps({"recipe": str(recipe), "tasks": tasks}) if as_json else f"{recipe}: ok ({tasks} tasks)")
         return
 
     from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.remote.runs import SYSTEM_NAMESPACE
     from platform_sdk.kubeflow.remote.submit import submit as submit_run
 
-    made = submit_run(Server(host), recipe, overrides or (), place, namespace=namespace, experiment=experiment)
+    server = Server(host)
+    _refuse_impossible(loaded, place, server.namespace(namespace) or SYSTEM_NAMESPACE)
+    made = submit_run(server, recipe, overrides or (), place, namespace=namespace, experiment=experiment)
     if as_json:
         typer.echo(json.dumps(asdict(made)))
     else:
@@ -87,6 +92,29 @@ def submit(
         say(f"            {made.version_url}")
     if wait:
         watch(made.run_id, namespace=namespace, host=host, as_json=as_json)
+
+
+def _refuse_impossible(recipe: Recipe, cluster: ClusterSpec, namespace: str | None) -> None:
+    """Make the checks of a plan if KUBECONFIG names a cluster; print what makes the run wait.
+
+    Raises:
+        UserError: the run cannot work, or a job of it never fits into its queue.
+    """
+    from platform_sdk.planning.cluster import check_on_cluster
+    from platform_sdk.planning.connection import connected
+
+    place, connection, _ = connected(cluster, namespace)
+    if connection is None:
+        return
+    planned = check_on_cluster(recipe, place, connection)
+    if planned.problems:
+        raise UserError(
+            f"{recipe.name} cannot run in namespace {place.namespace} of the cluster in KUBECONFIG:\n"
+            + "\n".join(planned.problems)
+        )
+    waits = dict.fromkeys(fit.reason for fit in planned.fits.values() if fit.verdict == "waits")
+    for note in (*planned.notes, *(f"jobs will wait: {reason}" for reason in waits)):
+        say(note, err=True)
 
 
 def upload(

@@ -144,11 +144,13 @@ def _print_status(found: Status) -> None:
             f"{pool.borrowed} of them borrowed"
         )
         table = Table(box=None, header_style="bold", pad_edge=False)
-        for title in ("team", "nominal", "used", "borrowed", "idle", "pending", "oldest"):
+        for title in ("team", "nominal", "used", "borrowed", "lent", "idle", "pending", "oldest"):
             table.add_column(title, justify="left" if title == "team" else "right")
         for team in (one for one in found.teams if one.pool == pool.pool):
             waits = "" if team.oldest is None else f"{int((now - team.oldest).total_seconds() // 60)} min"
-            counts = (team.nominal, team.used, team.borrowed, team.idle, team.pending)
+            least, most = team.lent
+            lent = str(most) if least == most else f"{least}-{most}"
+            counts = (team.nominal, team.used, team.borrowed, lent, team.idle, team.pending)
             table.add_row(escape(team.team), *map(str, counts), waits)
         console.print(table)
 

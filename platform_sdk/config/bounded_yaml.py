@@ -66,15 +66,22 @@ class YamlError(ValueError):
         self.line = line
 
 
-def read_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
+Repeated = list[tuple[FieldPath, int]]
+"""Keys of mappings that were there already, with the lines of their repetitions."""
+
+
+def read_yaml(text: str, repeated: Repeated | None = None) -> tuple[Any, dict[FieldPath, int]]:
     """Return the plain data of a YAML document and the line of every value inside it.
+
+    Args:
+        repeated: gets the repeated keys, of which the first value is kept; None: they are an error.
 
     Raises:
         YamlError: the text is not one YAML document, exceeds a bound, or holds a value without plain form.
     """
     if len(text) > MAX_CHARACTERS:
         raise YamlError(1, f"has {len(text)} characters; at most {MAX_CHARACTERS} are read")
-    builder = _Builder()
+    builder = _Builder(repeated)
     node = _compose(text)
     data = None if node is None else builder.value(node, (), 1)
     return data, builder.lines
@@ -148,7 +155,8 @@ def _composer() -> Any:
 class _Builder:
     """Builds plain data of composed nodes, counting every node as often as an alias repeats it."""
 
-    def __init__(self) -> None:
+    def __init__(self, repeated: Repeated | None) -> None:
+        self._repeated = repeated
         self.lines: dict[FieldPath, int] = {(): 1}
         self._nodes = 0
 
@@ -176,7 +184,10 @@ class _Builder:
                         self.lines.setdefault((*path, found), line)
                 continue
             if name in own:
-                raise YamlError(_line(key), f"is not valid YAML: duplicate key {excerpt(name)}; keep one")
+                if self._repeated is None:
+                    raise YamlError(_line(key), f"is not valid YAML: duplicate key {excerpt(name)}; keep one")
+                self._repeated.append(((*path, name), _line(key)))
+                continue
             own[name] = inner
             self.lines[(*path, name)] = _line(key)
         return {name: self.value(inner, (*path, name), depth + 1) for name, inner in {**merged, **own}.items()}

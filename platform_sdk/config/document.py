@@ -32,7 +32,7 @@ def validated(model: type[M], source: Source) -> M:
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
-        raise ConfigError(_problems(error, source)) from error
+        raise ConfigError([*source.repeated, *_problems(error, source)]) from error
 
 
 def _problems(error: ValidationError, source: Source) -> list[Problem]:

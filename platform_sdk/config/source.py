@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, YamlError, read_yaml
+from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, Repeated, YamlError, read_yaml
 from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
 from platform_sdk.config.errors import Code, UserError, with_code
 from platform_sdk.display import excerpt, shortened
@@ -48,12 +48,16 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Source:
-    """A YAML document: its plain data, the line of every value, and the file where it is not ``name``."""
+    """A YAML document: its plain data, the line of every value, and the file where it is not ``name``.
+
+    ``repeated`` are the names that a mapping has twice, if the document was read with them.
+    """
 
     name: str
     data: dict[str, Any]
     lines: Mapping[FieldPath, int]
     files: Mapping[FieldPath, str] = field(default_factory=dict)
+    repeated: tuple[Problem, ...] = ()
 
     def place(self, path: FieldPath) -> str:
         """``FILE:LINE`` of the value at ``path``, or of the innermost thing around it that is there."""
@@ -73,8 +77,11 @@ def dotted(path: FieldPath) -> str:
     return text
 
 
-def load_source(path: Path) -> Source:
+def load_source(path: Path, *, with_repeated: bool = False) -> Source:
     """Read a YAML file whose top is a mapping.
+
+    Args:
+        with_repeated: Report repeated keys as ``Source.repeated``, so that they are reported with all other problems.
 
     Raises:
         ConfigError: the file is missing or unreadable, is not YAML within the bounds of ``bounded_yaml``, or has
@@ -96,13 +103,18 @@ def load_source(path: Path) -> Source:
         raise ConfigError([Problem(f"{name}:{line}", "", "is not UTF-8 text")]) from error
     except OSError as error:
         raise ConfigError([Problem(name, "", f"cannot be read: {error.strerror}")]) from error
+    repeated: Repeated | None = [] if with_repeated else None
     try:
-        content, lines = read_yaml(text)
+        content, lines = read_yaml(text, repeated)
     except YamlError as error:
         raise ConfigError([Problem(f"{name}:{error.line}", "", str(error))]) from error
     if not isinstance(content, dict):
         raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, e.g. `name: …` at its top")])
-    return Source(name, content, lines)
+    twice = (
+        Problem(f"{name}:{line}", dotted(key), "is there twice; keep one, or give one another name")
+        for key, line in repeated or ()
+    )
+    return Source(name, content, lines, repeated=tuple(twice))
 
 
 def parse_value(text: str) -> Any:

@@ -23,6 +23,11 @@ ROLES = ("admin", "edit", "view")
 User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][^\s,\"'\\*]{0,150}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?$")]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?$")]
+ServiceUrl = Annotated[
+    str,
+    StringConstraints(pattern=r"^https?://[a-z0-9][-a-z0-9]*\.[a-z0-9][-a-z0-9]*(\.svc[.a-z0-9]*)?(:\d+)?(/[-\w/]*)?$"),
+]
+"""Address of a Service of the cluster: http://NAME.NAMESPACE:PORT."""
 Cidr = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]
 
 
@@ -169,4 +174,17 @@ class TeamsSpec(Struct):
         default_factory=dict, description="Collections of the retriever that manifests/base does not have."
     )
     images: Images = Images()
-    mlflow: Literal["workspaces"] = Field("workspaces", description="How MLflow keeps teams apart.")
+    pipelines_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Address of Kubeflow Pipelines' UI, for links from runs in MLflow, e.g. "
+        "https://kubeflow.example.com/pipeline.",
+    )
+    mlflow: Literal["workspaces", "kubernetes"] = Field(
+        "workspaces",
+        description="How MLflow keeps teams apart: workspaces: the server of manifests/base, with users and roles; "
+        "kubernetes: the server of Kubeflow's own MLflow integration, by Roles in mlflow.kubeflow.org.",
+    )
+    mlflow_service: ServiceUrl = Field(
+        "http://mlflow.kubeflow:5000", description="Address of the MLflow server if mlflow is kubernetes."
+    )

@@ -41,6 +41,15 @@ UNKNOWN_WAIT = "queued_unknown"
 """Rule of a job that waits for a reason which no message explains."""
 WAIT = "wait, raise job.priority if the team allows it, or lower job.gpus and job.nodes"
 
+HELD_BACK = {
+    "Deactivated": "waiting does not help: set spec.active of its Workload to true, or start the run again",
+    "DeactivatedDueToRequeuingLimitExceeded": "waiting does not help: find out why its pods did not become ready, then "
+    "set spec.active of its Workload to true",
+    "ClusterQueueStopped": "ask the administrator who set the stopPolicy of the ClusterQueue",
+    "LocalQueueStopped": "ask the administrator who set the stopPolicy of the LocalQueue",
+}
+"""Remedies for evictions after which Kueue does not admit a job again by itself."""
+
 MESSAGES = (
     ("ExceedsMaxQuota", re.compile(r"> maximum capacity|exceeds? (?:the )?max(?:imum)?|insufficient quota for")),
     ("WaitingForPreemptedWorkloads", re.compile(r"Pending the (?:preemption|migration) of")),
@@ -68,10 +77,14 @@ def preempted(facts: Facts) -> Iterator[Finding]:
         condition = _condition(job, "Evicted")
         if condition is not None and condition.holds:
             by = "preempted by another job" if condition.reason == "Preempted" else f"evicted ({condition.reason})"
+            now = "is held back" if condition.reason in HELD_BACK else "is queued again"
             yield Finding(
                 rule="preempted", kind="waiting", where=f"job {job.name}", evidence=(_quoted(job, condition),),
-                cause=f"job {job.name} was {by} and is queued again: {clipped(condition.message)}",
-                remedy=f"nothing is lost: it resumes from its last checkpoint once it is admitted; {WAIT}",
+                cause=f"job {job.name} was {by} and {now}: {clipped(condition.message)}",
+                remedy=HELD_BACK.get(
+                    condition.reason,
+                    f"nothing is lost: it resumes from its last checkpoint once it is admitted; {WAIT}",
+                ),
             )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from platform_sdk.diagnosis.facts import Facts, Line
 from platform_sdk.diagnosis.findings import Evidence, Finding
-from platform_sdk.diagnosis.sources import Source, clipped, failed, running
+from platform_sdk.diagnosis.sources import Match, Source, clipped, failed, running
 
 RESUME = "then start the run again; it resumes"
 FULL = re.compile(
@@ -51,12 +51,12 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
                 cause=f"{source.name} ran out of {'GPU memory' if gpu else 'memory'}",
                 remedy=f"{SMALLER}, or {larger}, {RESUME}",
             )  # fmt: skip
-        elif source.exit_code == -signal.SIGKILL and facts.oom_kills:
+        elif facts.oom_kills and (source.exit_code == -signal.SIGKILL or _ended_by(source, "SIGKILL")):
             text = f"oom_kill grew by {facts.oom_kills} during the run"
             yield Finding(
                 rule="out_of_memory", kind="failure", where=source.name,
                 cause=f"the kernel killed {source.name} for lack of memory",
-                evidence=(_exit(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text)),
+                evidence=(_end(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text)),
                 remedy=f"{SMALLER}, or raise the memory limit of the machine or container, {RESUME}",
             )  # fmt: skip
 
@@ -139,6 +139,8 @@ def retriever_down(facts: Facts) -> Iterator[Finding]:
 
 
 WORKER = re.compile(r"the run's worker process ended unexpectedly")
+ONE_OF_SEVERAL = re.compile(r"(process \d+ of \d+): ended by (SIG\w+)")
+BY_KERNEL = ", which the kernel also sends when memory is short (see dmesg)"
 
 
 def process_killed(facts: Facts) -> Iterator[Finding]:
@@ -150,14 +152,31 @@ def process_killed(facts: Facts) -> Iterator[Finding]:
                 cause=f"the run's worker process was killed in {source.name}",
                 remedy=f"find out who killed it (dmesg shows if memory was short), {RESUME}",
             )  # fmt: skip
-        if source.exit_code is not None and source.exit_code < 0:
-            memory = ", which the kernel also sends when memory is short (see dmesg)"
+        if match := source.find(ONE_OF_SEVERAL):
+            process, name = match.groups
+            yield Finding(
+                rule="process_killed", kind="failure", where=source.name, evidence=(match.evidence,),
+                cause=f"signal {name} ended {process} of {source.name}" + BY_KERNEL * (name == "SIGKILL"),
+                remedy=f"find out who sent the signal, {RESUME}",
+            )  # fmt: skip
+        elif source.exit_code is not None and source.exit_code < 0:
             yield Finding(
                 rule="process_killed", kind="failure", where=source.name, evidence=(_exit(source),),
                 cause=f"{_signal(source)} ended the process of {source.name}"
-                + (memory if source.exit_code == -signal.SIGKILL else ""),
+                + BY_KERNEL * (source.exit_code == -signal.SIGKILL),
                 remedy=f"find out who sent the signal, {RESUME}",
             )  # fmt: skip
+
+
+def _ended_by(source: Source, name: str) -> Match | None:
+    """Return the report that a signal ended one of the processes of a source."""
+    match = source.find(ONE_OF_SEVERAL)
+    return match if match is not None and match.groups[1] == name else None
+
+
+def _end(source: Source) -> Evidence:
+    match = _ended_by(source, "SIGKILL")
+    return _exit(source) if match is None else match.evidence
 
 
 def _exit(source: Source) -> Evidence:
@@ -170,8 +189,9 @@ def _signal(source: Source) -> str:
 
 
 PYTHON_ERROR = re.compile(
-    r"^(?:\[?rank\d+\]?: ?)?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Fault|Mismatch|Finite))(?:: (.*))?$"
+    r"^(?:\[?[a-z_]*\d{1,6}\]?: ?)*((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Fault|Mismatch|Finite)(?:: .*)?)$"
 )
+"""Last line of a traceback, possibly after the ranks that torchrun and torch write before it."""
 MESSAGE = re.compile(r"(?:^|: ?)error: (.+)")  # torchrun writes the rank before a process's line
 CONSEQUENCE = re.compile(
     r"NCCL|ProcessGroup(?:NCCL|Gloo)|Rendezvous|DistNetworkError|DistStoreError|Connection (?:reset|closed) by peer|"
@@ -211,5 +231,5 @@ def _is_consequence(source: Source) -> bool:
 
 
 def _text(line: str) -> str:
-    found = MESSAGE.search(line)
+    found = PYTHON_ERROR.search(line) or MESSAGE.search(line)
     return found[1] if found else line

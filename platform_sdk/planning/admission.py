@@ -8,12 +8,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import ApiUnavailable
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, ApiUnavailable, unexpected_form
 from platform_sdk.kubeflow.training_job.kueue import read_configuration
 from platform_sdk.planning.checks import Site
 from platform_sdk.planning.jobs import PlannedJob
 from platform_sdk.planning.quota import Fit, Queues, fit
 from platform_sdk.planning.server import KUEUE_PATH, ApiReader, Item
+
+PENDING = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues/{queue}/pendingworkloads"
 
 
 def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
@@ -26,21 +28,25 @@ def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
     if queue is None:
         return [Fit(verdict="unknown", reason="the cluster file names no queue, so the scheduler decides")] * len(jobs)
     try:
-        local = site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{queue}")
-        own = local and site.reader.get(f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
+        return _fits(site, jobs, queue)
     except ApiUnavailable:
         raise
     except UserError as error:
-        return [Fit(verdict="unknown", reason=f"the quota of queue {queue} may not be read: {error}")] * len(jobs)
+        reason = f"the quota of queue {queue} may not be read: {error}"
+    except UNEXPECTED as error:
+        reason = unexpected_form(f"an object of queue {queue}", error)
+    return [Fit(verdict="unknown", reason=reason)] * len(jobs)
+
+
+def _fits(site: Site, jobs: Sequence[PlannedJob], queue: str) -> list[Fit]:
+    local = site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{queue}")
+    own = local and site.reader.get(f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
     if not local or not own:
         missing = f"ClusterQueue {local['spec']['clusterQueue']}" if local else f"LocalQueue {queue}"
         return [Fit(verdict="unknown", reason=f"{missing} does not exist")] * len(jobs)
     queues = read_queues(site, own)
-    try:
-        return [_with_state(fit(job, queues), local, own) for job in jobs]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"the objects of queue {queue} have an unexpected form ({type(error).__name__}: {error})"
-        return [Fit(verdict="unknown", reason=reason)] * len(jobs)
+    pending = _pending(site, queue)
+    return [_with_state(fit(job, queues), local, own, pending) for job in jobs]
 
 
 def read_queues(site: Site, own: Item) -> Queues:
@@ -75,7 +81,17 @@ def _excluded(site: Site) -> tuple[str, ...] | None:
         return None
 
 
-def _with_state(verdict: Fit, local: Item, own: Item) -> Fit:
+def _pending(site: Site, queue: str) -> tuple[str, ...]:
+    """Return the Workloads that wait in a LocalQueue, in its order; empty if Kueue does not show them."""
+    try:
+        found = site.reader.get(PENDING.format(namespace=site.namespace, queue=queue))
+    except UserError:  # no right, or Kueue's visibility server is off
+        return ()
+    items = sorted((found or {}).get("items") or (), key=lambda item: int(item.get("positionInLocalQueue", 0)))
+    return tuple(item["metadata"]["name"] for item in items)
+
+
+def _with_state(verdict: Fit, local: Item, own: Item, waiting: tuple[str, ...]) -> Fit:
     """Return the verdict with regard to stopped queues and the jobs that are pending before."""
     if verdict.verdict not in ("now", "waits"):
         return verdict
@@ -90,6 +106,8 @@ def _with_state(verdict: Fit, local: Item, own: Item) -> Fit:
     if not pending or verdict.verdict == "waits":
         return verdict
     before = f"{pending} other jobs are pending in ClusterQueue {own['metadata']['name']}"
+    if waiting:
+        before += f", {len(waiting)} of them in LocalQueue {local['metadata']['name']} (first {waiting[0]})"
     if own["spec"].get("queueingStrategy") == "StrictFIFO":
         return Fit(verdict="waits", reason=f"{before}, which admits in order")
     return verdict.model_copy(update={"reason": before})

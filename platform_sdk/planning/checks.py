@@ -17,10 +17,12 @@ from platform_sdk.kubeflow.training_job import trainjob
 from platform_sdk.kubeflow.training_job.api import (
     KUEUE_GROUP,
     KUEUE_VERSION,
+    UNEXPECTED,
     AlreadyThere,
     ApiUnavailable,
     Forbidden,
     serves,
+    unexpected_form,
 )
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.runtime import runtimes
@@ -58,7 +60,7 @@ class Site:
 
 
 def checks(site: Site, jobs: Sequence[PlannedJob]) -> Iterator[Check]:
-    """Yield the checks of a planned run: rights, Secrets, volume, queue, priority, runtimes, and each distinct job.
+    """Yield the checks of a planned run: rights, Secrets, volume, queue, priority, images, runtimes, distinct jobs.
 
     Raises:
         ApiUnavailable: the API server cannot be reached.
@@ -72,6 +74,9 @@ def checks(site: Site, jobs: Sequence[PlannedJob]) -> Iterator[Check]:
         yield _made(f"LocalQueue {queue}", partial(_queue, site, queue))
     if priority := site.cluster.job.priority:
         yield _made(f"WorkloadPriorityClass {priority}", partial(_priority, site, priority))
+    images = {site.cluster.launcher_image, *(image for job in jobs for image in _values(job.manifest or {}, "image"))}
+    for image in sorted(images):
+        yield _made(f"image {image}", partial(_image, site, image))
     named = {job.manifest["spec"]["runtimeRef"]["name"] for job in jobs if job.manifest and job.kind == trainjob.KIND}
     for runtime in runtimes(site.cluster):
         if (name := runtime["metadata"]["name"]) in named:
@@ -109,6 +114,9 @@ def _made(subject: str, check: Callable[[], str]) -> Check:
         raise
     except (Forbidden, Unseen) as error:
         return Check(subject=subject, state="unseen", message=f"not checked: {error}")
+    except UNEXPECTED as error:
+        what = unexpected_form("the API server's answer", error)
+        return Check(subject=subject, state="unseen", message=f"not checked: {what}")
     except UserError as error:
         if getattr(error.__cause__, "status", None) == 401:
             raise ApiUnavailable(f"{error}; log in again, or set KUBECONFIG") from error
@@ -207,6 +215,25 @@ def _priority(site: Site, name: str) -> str:
             "cluster file"
         )
     return ""
+
+
+def _image(site: Site, image: str) -> str:
+    """Look for an image on the nodes; whether a registry has it, only a node's pull can tell."""
+    nodes = (site.reader.get("/api/v1/nodes") or {}).get("items") or ()
+    having = sum(
+        any(name == image or name.endswith(f"/{image}") for kept in node["status"].get("images") or ()
+            for name in kept.get("names") or ())
+        for node in nodes
+    )  # fmt: skip
+    if having:
+        return f"on {having} of {len(nodes)} nodes"
+    registry = image.partition("/")[0]
+    if registry.endswith(".example"):
+        raise UserError(
+            f"is on no node, and {registry} is a placeholder; push the images to your registry (docs/cluster.md) and "
+            "name it in the cluster file"
+        )
+    return "on no node yet, so its first pod pulls it"
 
 
 def _runtime(site: Site, wanted: Item) -> str:

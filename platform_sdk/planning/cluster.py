@@ -58,11 +58,16 @@ class ClusterPlan(Struct):
 
 
 def plan_on_cluster(recipe: Recipe, place: Place, connection: Any = None) -> ClusterPlan:
-    """Return the plan of a recipe's run on a cluster; nothing is created.
+    """Return the plan of a recipe's run on a cluster, with the durations of earlier runs; nothing is created.
 
     Args:
         connection: a ``kubeflow.training.TrainingClient``; None to plan by the cluster file alone.
     """
+    return check_on_cluster(recipe, place, connection).model_copy(update={"earlier": earlier_runs(recipe, None)})
+
+
+def check_on_cluster(recipe: Recipe, place: Place, connection: Any = None) -> ClusterPlan:
+    """Return the plan without earlier runs; see ``plan_on_cluster``."""
     cluster, notes = place.cluster, list[str]()
     verdicts: dict[str, Fit] = {}
     done: list[Check] = []
@@ -88,7 +93,6 @@ def plan_on_cluster(recipe: Recipe, place: Place, connection: Any = None) -> Clu
         steps=tuple(PlannedStep(step=task.id, component=task.component) for task in recipe.plan),
         step_pod=_step_pod(cluster),
         jobs=tuple(jobs),
-        earlier=earlier_runs(recipe, None),
         fits=verdicts,
         checks=tuple(done),
         notes=tuple(notes),

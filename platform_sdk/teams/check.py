@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import kueue
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
 from platform_sdk.kubeflow.training_job.backend import BackendName
 from platform_sdk.teams import jobs, queues
 from platform_sdk.teams.cluster import METADATA, Cluster, Item, UnseenError
@@ -27,6 +29,8 @@ JOB_KINDS: dict[BackendName, tuple[str, str]] = {
 # DaemonSets of network plugins that enforce NetworkPolicy. Others may: then this one requirement is yours to check.
 ENFORCING = ("antrea-agent", "calico-node", "canal", "cilium", "kube-router", "ovnkube-node", "weave-net", "anetd")
 RUN_ACCESS = ("retriever-token", "log-token", "mlflow-username", "mlflow-password")
+"""Keys of a team's Secret; without MLflow's where runs authenticate by their account."""
+APPLY = "render the file and apply it: kubectl apply -k ."
 _UNITS = {"m": Fraction(1, 1000), "": Fraction(1)}
 _UNITS |= {name: Fraction(1000 ** (power + 1)) for power, name in enumerate("kMGTP")}
 _UNITS |= {f"{name}i": Fraction(1024 ** (power + 1)) for power, name in enumerate("KMGTP")}
@@ -57,6 +61,9 @@ def check_cluster(spec: TeamsSpec, cluster: Cluster) -> list[Requirement]:
             found += part(spec, cluster)
         except UnseenError as error:
             found.append(Requirement(name=name, state="unseen", found=str(error)))
+        except UNEXPECTED as error:
+            text = unexpected_form("the API server's answer", error)
+            found.append(Requirement(name=name, state="unseen", found=text))
     return found
 
 
@@ -152,6 +159,12 @@ def _network(spec: TeamsSpec, cluster: Cluster) -> Found:
 
 
 def _mlflow(spec: TeamsSpec, cluster: Cluster) -> Found:
+    if spec.mlflow == "kubernetes":
+        name, namespace = str(urlsplit(spec.mlflow_service).hostname).split(".")[:2]
+        there = cluster.get(f"/api/v1/namespaces/{namespace}/services/{name}") is not None
+        remedy = "install Kubeflow's MLflow integration, or correct mlflow_service"
+        yield _requirement(f"Service {name} of {namespace} (MLflow)", there, "", remedy)
+        return
     found = cluster.get(f"/apis/apps/v1/namespaces/{SERVICES}/deployments/mlflow")
     ready = int(((found or {}).get("status") or {}).get("availableReplicas") or 0)
     yield _requirement(
@@ -177,7 +190,9 @@ def _secrets(spec: TeamsSpec, cluster: Cluster) -> Found:
         for secret in ("run-access", *sorted(team.secrets)):
             path = f"/api/v1/namespaces/{name}/secrets/{secret}"
             there = cluster.get(path, accept=METADATA) is not None
-            keys = RUN_ACCESS if secret == "run-access" else ("KEY",)
+            keys = ("KEY",)
+            if secret == "run-access":
+                keys = tuple(key for key in RUN_ACCESS if spec.mlflow == "workspaces" or "mlflow" not in key)
             files = " ".join(f"--from-file={key}=FILE" for key in keys)
             yield _requirement(
                 f"Secret {secret} of {name}", there, "", f"kubectl -n {name} create secret generic {secret} {files}"
@@ -192,7 +207,15 @@ def _quotas(spec: TeamsSpec, cluster: Cluster) -> Found:
             f"ClusterQueue {name} is as in the file",
             found is not None and not differing,
             "there is none" if found is None else "; ".join(differing),
-            "render the file and apply it: kubectl apply -k .",
+            APPLY,
+        )
+        found = cluster.get(f"/api/v1/namespaces/{name}/resourcequotas/team")
+        hard = [] if found is None else _unequal(jobs.quota(team, spec), (found["spec"].get("hard") or {}))
+        yield _requirement(
+            f"ResourceQuota team of {name} is as in the file",
+            found is not None and not hard,
+            "there is none" if found is None else "; ".join(hard),
+            APPLY,
         )
 
 
@@ -208,17 +231,20 @@ def _runtimes(spec: TeamsSpec, cluster: Cluster) -> Found:
 
 def _differences(wanted: Item, found: Item) -> list[str]:
     """Return how quotas differ, by flavor, resource and field."""
-    mine, theirs = _limits(wanted), _limits(found)
+    return _unequal(_limits(wanted), _limits(found))
+
+
+def _unequal(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     return [
-        f"{'/'.join(key)}: {theirs.get(key)} where the file has {mine.get(key)}"
+        f"{key}: {theirs.get(key)} where the file has {mine.get(key)}"
         for key in sorted(mine.keys() | theirs.keys())
         if _amount(str(mine.get(key, -1))) != _amount(str(theirs.get(key, -1)))
     ]
 
 
-def _limits(queue: Item) -> dict[tuple[str, str, str], Any]:
+def _limits(queue: Item) -> dict[str, Any]:
     return {
-        (flavor["name"], resource["name"], field): resource[field]
+        f"{flavor['name']}/{resource['name']}/{field}": resource[field]
         for group in queue["spec"].get("resourceGroups") or ()
         for flavor in group["flavors"]
         for resource in flavor["resources"]

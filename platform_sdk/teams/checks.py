@@ -31,7 +31,7 @@ def check(spec: TeamsSpec, source: Source, collections: Collection[str]) -> list
         ConfigError: with every problem there is, at its line.
     """
     found = chain(_names(spec), _people(spec), _shares(spec), _jobs(spec), _nodes(spec), _served(spec, collections))
-    problems = [source.problem(path, message) for path, message in found]
+    problems = [*source.repeated, *(source.problem(path, message) for path, message in found)]
     if problems:
         raise ConfigError(sorted(problems, key=_line))
     return [source.problem(path, message) for path, message in _warnings(spec)]

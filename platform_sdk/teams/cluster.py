@@ -59,8 +59,10 @@ class Cluster:
             if getattr(error.__cause__, "status", None) == 404:
                 return None
             raise UnseenError(str(error)) from error
-        except (ApiUnavailable, ValueError) as error:
+        except ApiUnavailable as error:
             raise UnseenError(str(error)) from error
+        except ValueError as error:
+            raise UnseenError(f"the API server's answer at {path} is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise UnseenError(f"the API server's answer at {path} is not an object")
         return found

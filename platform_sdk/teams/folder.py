@@ -39,7 +39,7 @@ def read_teams(path: Path) -> TeamsSpec:
     Raises:
         ConfigError: with every problem there is.
     """
-    source = load_source(path)
+    source = load_source(path, with_repeated=True)
     spec = validated(TeamsSpec, source)
     check(spec, source, collections_of(spec, home() / "manifests"))
     return spec
@@ -58,7 +58,7 @@ def render_into(path: Path, folder: Path, remove: Sequence[str] = ()) -> Renderi
         UserError: the folder is not one of ours, or ``remove`` names a team that is not there or still in the file.
     """
     _check_ours(folder)
-    source = load_source(path)
+    source = load_source(path, with_repeated=True)
     spec = validated(TeamsSpec, source)
     before = {file.parent.name: read_as(Team, file) for file in sorted(folder.glob(f"teams/*/{RECORD}"))}
     for name in remove:

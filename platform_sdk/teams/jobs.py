@@ -83,5 +83,14 @@ def cluster_file(name: str, spec: TeamsSpec, template: Mapping[str, Any]) -> Ite
         "environment": dict(template["environment"]) | {"MLFLOW_WORKSPACE": name},
         "job": job,
     }
+    if spec.pipelines_url is not None:
+        content["pipelines_url"] = spec.pipelines_url
+    if spec.mlflow == "kubernetes":
+        content["environment"] |= {
+            "MLFLOW_TRACKING_URI": spec.mlflow_service,
+            "MLFLOW_TRACKING_AUTH": "kubernetes-namespaced",
+        }
+        for place in (content, job):
+            place["secrets"] = {key: entry for key, entry in place["secrets"].items() if not key.startswith("MLFLOW_")}
     ClusterSpec.model_validate(content)
     return content

@@ -16,6 +16,10 @@ RBAC = "rbac.authorization.k8s.io"
 GATEWAY = "cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account"
 PIPELINES_UI = "cluster.local/ns/kubeflow/sa/ml-pipeline-ui"
 USER_HEADER = "kubeflow-userid"
+MLFLOW = "mlflow.kubeflow.org"
+MLFLOW_RESOURCES = ("datasets", "experiments", "registeredmodels")
+RUN_ACCOUNTS = ("default-editor", "launcher")
+"""Accounts of a run's steps; only steps speak to MLflow, jobs have no token."""
 QUEUES = "hopforge-queues"
 """ClusterRole by which members read quotas and totals of all queues, and no other team's jobs."""
 
@@ -75,6 +79,27 @@ def mlflow_users(spec: TeamsSpec) -> Item:
         },
         "auditors": sorted(spec.auditors),
     }
+
+
+def mlflow_rights(name: str, spec: TeamsSpec) -> list[Item]:
+    """Return the rights in a team's workspace of Kubeflow's MLflow: runs write, members and auditors read.
+
+    Rights there are not by creator, so a member who may write could change the records of runs.
+    """
+    grants = {"mlflow-runs": ["get", "list", "create", "update", "delete"], "mlflow-readers": ["get", "list"]}
+    roles: list[Item] = [
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "Role",
+            "metadata": {"name": role},
+            "rules": [{"apiGroups": [MLFLOW], "resources": list(MLFLOW_RESOURCES), "verbs": verbs}],
+        }
+        for role, verbs in grants.items()
+    ]
+    runs = _binding("RoleBinding", "mlflow-runs", "Role", "mlflow-runs", [])
+    runs["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": name} for account in RUN_ACCOUNTS]
+    readers = _binding("RoleBinding", "mlflow-readers", "Role", "mlflow-readers", sorted(users_of(name, spec)))
+    return [*roles, runs, readers]
 
 
 def cluster_rights(spec: TeamsSpec) -> list[Item]:

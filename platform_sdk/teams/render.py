@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.config.source import load_source
@@ -32,6 +33,12 @@ RECORD = "team.yaml"
 """A team's part of the teams file, by which it stays as it is when a later file no longer names it."""
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """Annotations by which Argo CD and Flux delete no Profile, namespace or volume that a folder no longer has."""
+
+WITHOUT_MLFLOW: Item = {
+    "target": {"name": "mlflow|mlflow-.*|objects"},
+    "patch": "$patch: delete\napiVersion: v1\nkind: Any\nmetadata: {name: any}\n",
+}
+"""Patch that leaves out the services' own MLflow, with its database and object store."""
 
 
 def rendered(spec: TeamsSpec, manifests: Path, cluster: Mapping[str, Any]) -> dict[str, str]:
@@ -99,17 +106,22 @@ def _cluster(spec: TeamsSpec, manifests: Path) -> dict[str, str]:
         "components": ["../images"],
         "configMapGenerator": [
             {"name": "retriever", "namespace": SERVICES, "behavior": "replace", "files": ["service.yaml"]},
-            {"name": "mlflow-teams", "namespace": SERVICES, "files": ["teams.json"]},
         ],
         "patches": _policies(spec),
     }
-    return {
-        "cluster/kustomization.yaml": manifest(kustomization),
+    files = {
         "cluster/queues.yaml": manifest(*items),
         "cluster/rights.yaml": manifest(*people.cluster_rights(spec)),
         "cluster/service.yaml": manifest(_retriever(spec, manifests)),
-        "cluster/teams.json": json.dumps(people.mlflow_users(spec), indent=2) + "\n",
     }
+    if spec.mlflow == "workspaces":
+        kustomization["configMapGenerator"].append(
+            {"name": "mlflow-teams", "namespace": SERVICES, "files": ["teams.json"]}
+        )
+        files["cluster/teams.json"] = json.dumps(people.mlflow_users(spec), indent=2) + "\n"
+    else:
+        kustomization["patches"].append(WITHOUT_MLFLOW)
+    return files | {"cluster/kustomization.yaml": manifest(kustomization)}
 
 
 def _policies(spec: TeamsSpec) -> list[Item]:
@@ -156,6 +168,9 @@ def _team(name: str, spec: TeamsSpec, cluster: Mapping[str, Any]) -> dict[str, s
     if team.internet:
         resources.append("internet.yaml")
         files["internet.yaml"] = manifest(_internet(team))
+    if spec.mlflow == "kubernetes":
+        resources.append("mlflow.yaml")
+        files["mlflow.yaml"] = manifest(*people.mlflow_rights(name, spec), _to_mlflow(spec))
     files["kustomization.yaml"] = manifest(
         _kustomization(resources) | {"namespace": name, "components": ["../../images"], "patches": _patches(name, spec)}
     )
@@ -200,6 +215,28 @@ def _internet(team: Team) -> Item:
             "podSelector": {"matchExpressions": [{"key": "hopforge.dev/task", "operator": "Exists"}]},
             "policyTypes": ["Egress"],
             "egress": [{"to": peers, "ports": [{"port": 443, "protocol": "TCP"}]}],
+        },
+    }
+
+
+def _to_mlflow(spec: TeamsSpec) -> Item:
+    """Return the policy that lets steps reach Kubeflow's MLflow server."""
+    address = urlsplit(spec.mlflow_service)
+    namespace = str(address.hostname).split(".")[1]
+    port = address.port or {"http": 80, "https": 443}[address.scheme]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "mlflow"},
+        "spec": {
+            "podSelector": {"matchExpressions": [{"key": "hopforge.dev/task", "operator": "Exists"}]},
+            "policyTypes": ["Egress"],
+            "egress": [
+                {
+                    "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}],
+                    "ports": [{"port": port, "protocol": "TCP"}],
+                }
+            ],
         },
     }
 

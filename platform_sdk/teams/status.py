@@ -7,6 +7,7 @@ from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
 from platform_sdk.teams.check import KUEUE
 from platform_sdk.teams.cluster import Cluster, Item, UnseenError
 
@@ -22,6 +23,8 @@ class TeamUsage(Struct):
     borrowed: int
     idle: int
     """Part of nominal that its own jobs leave, which others may borrow as far as it lends."""
+    lent: tuple[int, int] = (0, 0)
+    """Least and most that others hold of it: Kueue counts what is borrowed, and not from whom."""
     pending: int
     """Jobs that wait in its queue, for any pool."""
     oldest: datetime | None = None
@@ -65,7 +68,13 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
             oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
         except UnseenError as error:
             unseen.append(f"waiting jobs of {name}: {error}")
-        teams += _usage(name, spec, queue, oldest)
+        except UNEXPECTED as error:
+            unseen.append(unexpected_form(f"the list of waiting jobs of {name}", error))
+        try:
+            teams += _usage(name, spec, queue, oldest)
+        except UNEXPECTED as error:
+            unseen.append(unexpected_form(f"ClusterQueue {name}", error))
+    teams = [_with_lent(team, teams, spec) for team in teams]
     pools = tuple(
         PoolUsage(
             pool=name,
@@ -99,6 +108,16 @@ def _usage(name: str, spec: TeamsSpec, queue: Item, oldest: datetime | None) -> 
             )
         )  # fmt: skip
     return found
+
+
+def _with_lent(own: TeamUsage, teams: list[TeamUsage], spec: TeamsSpec) -> TeamUsage:
+    """Return the usage with what the team must have lent and can have lent of all that is borrowed in the pool."""
+    pool = [team for team in teams if team.pool == own.pool]
+    borrowed = sum(team.borrowed for team in pool)
+    lendable = {team.team: min(spec.teams[team.team].gpus[team.pool].lent, team.idle) for team in pool}
+    others = sum(lendable.values()) - lendable[own.team]
+    most = min(lendable[own.team], borrowed)
+    return own.model_copy(update={"lent": (min(most, max(0, borrowed - others)), most)})
 
 
 def _quota(queue: Item, pool: str, resource: str) -> Item:

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
@@ -21,6 +22,7 @@ TIMEOUT = 4.0
 """Timeout of a request in seconds."""
 API = "2.0/mlflow"
 WORKSPACES = "3.0/mlflow/workspaces"
+ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 PAGE = 1000
 LIMIT = 100
 
@@ -43,7 +45,7 @@ class Server:
         if user:
             token = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
-        elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN"):
+        elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN") or _account_token():
             self._headers["Authorization"] = f"Bearer {bearer}"
         if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
@@ -134,6 +136,13 @@ class Server:
 
     def _error(self, reason: str) -> UserError:
         return UserError(f"MLflow server {self.name}: {without_credentials(reason)}; check MLFLOW_TRACKING_URI")
+
+
+def _account_token() -> str:
+    """Return the token of this pod's account if MLflow authenticates by it; empty otherwise."""
+    if os.environ.get("MLFLOW_TRACKING_AUTH") not in ("kubernetes", "kubernetes-namespaced"):
+        return ""
+    return ACCOUNT_TOKEN.read_text().strip() if ACCOUNT_TOKEN.is_file() else ""
 
 
 def _message(error: HTTPError) -> str:

@@ -29,6 +29,7 @@ from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
 from tests.kubeflow.remote.pipelines import pipeline
 from tests.kubeflow.toy import write_toy
+from tests.planning.plan_server import KUEUE, cluster_queue
 from tests.process_watch import wait_for
 
 HOME = Path(__file__).parents[2]
@@ -50,6 +51,10 @@ users: [{{name: u, user: {{}}}}]
 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
 current-context: x
 """
+# What runs of CLUSTER need, in the namespace of a single-user Pipelines.
+RUN_OBJECTS = (
+    "/api/v1/namespaces/kubeflow/secrets/run-access", "/api/v1/namespaces/kubeflow/persistentvolumeclaims/workspace",
+)  # fmt: skip
 
 
 class Shell:
@@ -93,6 +98,12 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     with KfpServer() as kfp, ClusterServer() as kubernetes:
+        kubernetes.paths |= {path: {"metadata": {}} for path in RUN_OBJECTS}
+        for queue in ("urgent", "hopforge"):
+            kubernetes.paths[f"{KUEUE}/namespaces/kubeflow/localqueues/{queue}"] = {
+                "metadata": {"name": queue}, "spec": {"clusterQueue": "q"},
+            }  # fmt: skip
+        kubernetes.paths[f"{KUEUE}/clusterqueues/q"] = cluster_queue("q", {"nominalQuota": "8"})
         yield Shell(kfp, kubernetes, tmp_path)
 
 
@@ -309,6 +320,45 @@ def test_end_of_a_cancelled_run_is_written_to_mlflow(shell: Shell) -> None:
     assert client.get_run(tracked).info.status == "KILLED"
 
 
+MYGO = str(HOME / "pipelines/mygo/world.yaml")
+ONE_PROCESS = CLUSTER.read_text().replace("gpus: 7", "gpus: 1")
+
+
+@pytest.fixture
+def planned(shell: Shell) -> list[str]:
+    """Arguments that submit a run with jobs of one GPU to a queue of which the test sets the quota."""
+    (shell.folder / "one.yaml").write_text(ONE_PROCESS.replace("job:", "job:\n  backend: pytorchjob"))
+    shell.kubernetes.config_maps["kueue-system/kueue-manager-config"] = {
+        "controller_manager_config.yaml": "integrations: {frameworks: [kubeflow.org/pytorchjob]}"
+    }
+    return ["submit", MYGO, "--cluster", str(shell.folder / "one.yaml"), "--queue", "hopforge"]
+
+
+def test_run_whose_jobs_never_fit_is_refused_and_one_that_waits_is_submitted(shell: Shell, planned: list[str]) -> None:
+    queues = shell.kubernetes.paths
+    queues[f"{KUEUE}/clusterqueues/q"] = cluster_queue("q", {"nominalQuota": "0"})
+    _, err = shell(*planned, status=2)
+    assert "mygo-world cannot run in namespace kubeflow of the cluster in KUBECONFIG:" in err
+    assert "never fits: ClusterQueue q: the job needs 1 of nvidia.com/gpu, but 0 are the most" in err
+    _, dry = shell(*planned, "--namespace", "kubeflow", "--dry-run", status=2)
+    assert "never fits" in dry
+    assert (shell.kfp.runs, shell.kubernetes.objects) == ([], {})
+
+    queues[f"{KUEUE}/clusterqueues/q"] = cluster_queue("q", {"nominalQuota": "1"}, used="1")
+    _, err = shell(*planned)
+    assert "jobs will wait: ClusterQueue q: the job needs 1 of nvidia.com/gpu, but 0 are free" in err
+    queues[f"{KUEUE}/clusterqueues/q"] = cluster_queue("q", {"nominalQuota": "1"})
+    assert "wait" not in shell(*planned)[1]
+    assert len(shell.kfp.runs) == 2
+
+
+def test_run_without_its_secret_is_refused(shell: Shell, planned: list[str]) -> None:
+    del shell.kubernetes.paths[RUN_OBJECTS[0]]
+    _, err = shell(*planned, status=2)
+    assert "Secret run-access: does not exist in kubeflow; run: kubectl -n kubeflow create secret" in err
+    assert shell.kfp.runs == []
+
+
 def test_upload_that_is_refused_gives_the_servers_reason(shell: Shell) -> None:
     recipe = write_toy(shell.folder)
 
@@ -401,7 +451,7 @@ def test_a_queue_that_kueue_would_ignore_is_refused_before_a_run_starts(shell: S
     assert "add kubeflow.org/pytorchjob to integrations.frameworks" in err
     assert shell.kfp.requests == []
     configuration["controller_manager_config.yaml"] = "integrations: {frameworks: [kubeflow.org/pytorchjob]}"
-    out, err = shell("submit", recipe, *queue, "--dry-run")
+    out, err = shell("submit", recipe, *queue, "--namespace", "kubeflow", "--dry-run")
     assert (out.startswith(f"{recipe}: ok ("), err, shell.kfp.requests) == (True, "", [])
     shell.kubernetes.config_maps.clear()
     _, err = shell("submit", recipe, *queue)

@@ -10,7 +10,7 @@ import pytest
 
 from platform_sdk.diagnosis.explain import Explanation, explain
 from platform_sdk.diagnosis.facts import Event, Facts, JobFacts, Line, WorkloadFacts
-from platform_sdk.diagnosis.queue_rules import MESSAGES, REASONS
+from platform_sdk.diagnosis.queue_rules import HELD_BACK, MESSAGES, REASONS
 from platform_sdk.kubeflow.remote.queues import totals
 from platform_sdk.kubeflow.training_job.facts import conditions, observed, pod_facts
 from tests.kubeflow.training_job.recordings import FOLDER, life, recording
@@ -158,6 +158,17 @@ def test_recorded_preemption_is_explained() -> None:
     found = explained(recorded_job("py-usual-1", suspended, 0, evicted)).findings[0]
     assert found.rule == "preempted"
     assert "preempted by another job and is queued again: Preempted to accommodate" in found.cause
+
+
+@pytest.mark.parametrize("reason", HELD_BACK)
+def test_job_that_kueue_will_not_admit_again_is_told_apart_from_a_preempted_one(reason: str) -> None:
+    evicted = [{"type": "Evicted", "status": "True", "reason": reason, "message": "m"}]
+    job = waiting("Pending").model_copy(
+        update={"workload": WorkloadFacts(name="w", conditions=conditions({"status": {"conditions": evicted}}))}
+    )
+    [found] = explained(job).findings
+    assert f"evicted ({reason}) and is held back" in found.cause
+    assert found.remedy == HELD_BACK[reason]
 
 
 @pytest.mark.parametrize("reason", REASONS)

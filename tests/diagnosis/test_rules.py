@@ -1,7 +1,8 @@
 """Rules on recorded facts: each case names its cause first, and is silent about it without the deciding fact.
 
 ``cases/`` holds facts as ``hopforge explain --save`` wrote them: of real runs on one machine, each stopped by the cause
-in its name, and of finished runs.
+in its name, and of finished runs; and of the objects of a real cluster (``tests/kubeflow/recorded``). The pods of
+``worker_error_in_pods`` are recorded objects with the lines of the two processes of ``worker_error``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import Facts
 
 CASES = Path(__file__).parent / "cases"
+CONTAINER = "jobs.0.pods.0.containers.0"
 CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "full_disk": ("disk_full", "the disk is full: step online", {"steps.4.lines": [], "steps.4.error": ""}),
     "memory_limit_index": ("out_of_memory", "step index ran out", {"steps.2.lines": [], "steps.2.error": ""}),
@@ -37,6 +39,31 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "retriever_awaited": ("retriever_down", "Connection reset", {"steps.2.lines": []}),
     "interrupted": ("run_stopped", "was interrupted (SIGINT or SIGTERM)", {"state": "FINISHED"}),
     "missing_model": ("first_error", "No such file or directory", {"steps.1.state": "FINISHED"}),
+    "worker_error": ("first_error", "process 1 of 2: ValueError: no rows in part 3", {"steps.8.state": "FINISHED"}),
+    "rank_killed": (
+        "process_killed",
+        "signal SIGKILL ended process 1 of 2 of step train",
+        {"steps.8.lines": [], "steps.8.error": ""},
+    ),
+    # On a cluster
+    "worker_error_in_pods": (
+        "first_error",
+        "pod two-train-worker-0: exit code 1: ValueError: no rows in part 3 of the data",
+        {f"jobs.0.pods.{pod}.containers.0.exit_code": 0 for pod in (0, 1)},
+    ),
+    "exit_code_3": ("first_error", "exit code 3", {f"{CONTAINER}.exit_code": 0}),
+    "pod_out_of_memory": ("pod_out_of_memory", "container pytorch, limit 800Mi", {f"{CONTAINER}.reason": "Error"}),
+    "pod_killed_for_memory": ("pod_out_of_memory", "exit code 137, out of memory", {f"{CONTAINER}.reason": "Error"}),
+    "waits_for_quota": ("queued_WaitingForQuota", "20m more needed", {"jobs.0.workload.conditions": []}),
+    "waits_for_preempted_jobs": (
+        "queued_WaitingForPreemptedWorkloads",
+        "waits for preempted jobs to end",
+        {"jobs.0.workload.conditions": []},
+    ),
+    "preempted_by_another_job": ("preempted", "preempted by another job", {"jobs.0.workload.conditions": []}),
+    "pods_refused_by_a_webhook": ("refused", 'webhook "vjobset.kb.io" denied', {"jobs.0.events": []}),
+    "pods_violate_the_standard": ("refused", 'violates PodSecurity "restricted', {"jobs.0.events": []}),
+    "no_node_has_room": ("unschedulable", "enough free cpu", {"jobs.0.pods.0.conditions": []}),
 }
 """Rule, part of the cause, and values that replace the deciding facts, by the case's name."""
 
@@ -78,7 +105,15 @@ def test_rule_is_silent_without_the_deciding_fact(name: str) -> None:
     assert rule not in [finding.rule for finding in explained.findings]
 
 
+def test_killed_process_of_several_with_an_oom_kill_of_the_kernel_ran_out_of_memory() -> None:
+    first = explain(changed(facts_of("rank_killed"), {}).model_copy(update={"oom_kills": 1})).findings[0]
+    assert (first.rule, first.cause) == ("out_of_memory", "the kernel killed step train for lack of memory")
+    assert "process 1 of 2: ended by SIGKILL" in first.evidence[0].text
+
+
 def test_every_case_is_tested() -> None:
+    assert len(CAUSES) >= 24
+    assert len(HEALTHY) >= 10
     assert {path.stem for path in CASES.glob("*.json")} == {*CAUSES, *HEALTHY}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.catalogue import FAULTS, Fault
+from tests.faults.teams import TEAM_FAULTS
 
 FOLDER = "manifests"
 SHARING, ACCOUNTS = "base/cluster/sharing.yaml", "base/cluster/accounts.yaml"
@@ -82,4 +83,4 @@ MANIFEST_FAULTS = (
         "base/team/network.yaml", MILVUS,
     ),
 )  # fmt: skip
-ALL_FAULTS = (*FAULTS, *MANIFEST_FAULTS)
+ALL_FAULTS = (*FAULTS, *MANIFEST_FAULTS, *TEAM_FAULTS)

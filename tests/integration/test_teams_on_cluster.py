@@ -2,8 +2,9 @@
 
 KUBECONFIG may create namespaces and cluster-wide objects and impersonate users. Two namespaces, their queues and the
 admission policies of runs are made, tried, and deleted again. Kinds that the cluster does not serve (Profiles,
-AuthorizationPolicies of Istio, operators) are left out, and services, which need images, are not applied. Without
-KUBECONFIG these tests skip.
+AuthorizationPolicies of Istio, operators) are left out, and services, which need images, are not applied. The teams
+share two GPUs of a resource of the tests' own, which a node is made to advertise; jobs run `sleep` in
+``HOPFORGE_TEST_IMAGE`` (by default busybox) if Kueue manages batch Jobs. Without KUBECONFIG these tests skip.
 """
 
 from __future__ import annotations
@@ -13,11 +14,27 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
 from ruamel.yaml import YAML
 
+from platform_sdk.config.cluster import ClusterSpec, JobSpec, Workspace
+from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.diagnosis.explain import explain
+from platform_sdk.diagnosis.facts import Facts
+from platform_sdk.kubeflow.training_job.api import connect
+from platform_sdk.kubeflow.training_job.facts import observed
+from platform_sdk.planning.admission import fits
+from platform_sdk.planning.checks import Site
+from platform_sdk.planning.jobs import PlannedJob
+from platform_sdk.teams.cluster import Cluster
+from platform_sdk.teams.status import read_status
+from tests.process_watch import wait_for
 from tests.teams.files import Item, kustomized, render
 
 pytestmark = [
@@ -28,6 +45,8 @@ pytestmark = [
 ONE, OTHER = "hopforge-test-one", "hopforge-test-other"
 MEMBER, AUDITOR = "ann@hopforge.test", "carla@hopforge.test"
 SERVICES = "hopforge-services"
+GPU, LABEL = "hopforge.test/gpu", "hopforge.test/pool"
+IMAGE = os.environ.get("HOPFORGE_TEST_IMAGE", "busybox:1.36")
 TEAM: Item = {
     "gpus": {"test-pool": {"nominal": 1, "borrow": 1}},
     "job": {"pool": "test-pool", "gpus": 1},
@@ -38,9 +57,10 @@ TEAM: Item = {
 CONTENT: Item = {
     "pools": {
         "test-pool": {
+            "resource": GPU,
             "count": 2,
             "per_gpu": {"cpu": 1, "memory": "1Gi"},
-            "nodes": {"labels": {"hopforge.test/pool": "test"}},
+            "nodes": {"labels": {LABEL: "test"}},
         }
     },
     "teams": {
@@ -62,7 +82,7 @@ POD: Item = {
                 "image": "registry.k8s.io/pause:3.10",
                 "resources": {
                     "requests": {"cpu": "10m", "memory": "16Mi"},
-                    "limits": {"cpu": "10m", "memory": "16Mi", "nvidia.com/gpu": "1"},
+                    "limits": {"cpu": "10m", "memory": "16Mi", GPU: "1"},
                 },
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
@@ -124,6 +144,12 @@ def test_member_of_one_team_is_refused_everything_of_the_other(applied: Path, ve
     assert kubectl("auth", "can-i", verb, kind, "-n", OTHER, f"--as={MEMBER}").stdout.strip() == "no"
 
 
+def test_member_has_no_right_in_the_other_team_but_what_everybody_may_ask_about_themselves(applied: Path) -> None:
+    listed = kubectl("auth", "can-i", "--list", "--no-headers", "-n", OTHER, f"--as={MEMBER}").stdout.splitlines()
+    everybodys = (" ", "self", "clusterqueues", "cohorts", "resourceflavors", "workloadpriorityclasses")
+    assert [line for line in listed if not line.startswith(everybodys)] == []
+
+
 @pytest.mark.parametrize("kind", ["pods", "secrets", "configmaps"])
 def test_real_request_to_the_other_team_is_refused(applied: Path, kind: str) -> None:
     done = kubectl("get", kind, "-n", OTHER, f"--as={MEMBER}")
@@ -155,3 +181,96 @@ def test_gpu_pod_without_an_operator_is_refused(applied: Path, metadata: Item) -
     done = kubectl("create", "-n", ONE, "--dry-run=server", "-f", "-", given=pod)
     assert done.returncode != 0
     assert "created by the operator of a job only" in done.stderr
+
+
+@pytest.fixture
+def node(applied: Path) -> Iterator[str]:
+    """A node of the pool that advertises two GPUs; skip if Kueue does not manage batch Jobs."""
+    configuration = kubectl("-n", "kueue-system", "get", "configmap", "kueue-manager-config", "-o", "yaml").stdout
+    if "batch/job" not in configuration:
+        pytest.skip("Kueue does not manage batch Jobs on this cluster")
+    name = kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}").stdout
+    key = GPU.replace("/", "~1")
+    advertised = [{"op": "add", "path": f"/status/capacity/{key}", "value": "2"}]
+    done = kubectl("patch", "node", name, "--subresource=status", "--type=json", f"-p={json.dumps(advertised)}")
+    assert done.returncode == 0, done.stderr
+    assert kubectl("label", "node", name, f"{LABEL}=test", "--overwrite").returncode == 0
+    try:
+        yield name
+    finally:
+        removed = [{"op": "remove", "path": f"/status/capacity/{key}"}]
+        kubectl("patch", "node", name, "--subresource=status", "--type=json", f"-p={json.dumps(removed)}")
+        kubectl("label", "node", name, f"{LABEL}-")
+
+
+def job(namespace: str, name: str, seconds: int) -> Item:
+    """A job with a GPU in the team's queue."""
+    container = POD["spec"]["containers"][0] | {"image": IMAGE, "command": ["sleep", str(seconds)]}
+    container["resources"] = container["resources"] | {
+        "requests": container["resources"]["requests"] | {GPU: "1"},
+    }
+    labels = {"kueue.x-k8s.io/queue-name": "default", "kueue.x-k8s.io/priority-class": "hopforge-test-usual"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "suspend": True,
+            "template": {"spec": POD["spec"] | {"containers": [container], "restartPolicy": "Never"}},
+        },
+    }
+
+
+def condition(kind: str, namespace: str, owner: str, type_: str) -> bool:
+    """Return whether a condition of a job, or of its Workload, holds."""
+    items = json.loads(kubectl("-n", namespace, "get", kind, "-o", "json").stdout)["items"]
+    return any(
+        one["type"] == type_ and one["status"] == "True"
+        for item in items
+        if owner in (item["metadata"]["name"], *(o["name"] for o in item["metadata"].get("ownerReferences", ())))
+        for one in item.get("status", {}).get("conditions", ())
+    )
+
+
+def facts_of(namespace: str, name: str) -> Facts:
+    """Return what `explain` collects about a job."""
+    found = json.loads(kubectl("-n", namespace, "get", "job", name, "-o", "json").stdout)
+    workloads = json.loads(kubectl("-n", namespace, "get", "workloads", "-o", "json").stdout)["items"]
+    own = [w for w in workloads if name in [o["name"] for o in w["metadata"].get("ownerReferences", ())]]
+    return Facts(run=name, place="cluster", state="RUNNING", jobs=(observed(found, own[0] if own else None, []),))
+
+
+def verdict(namespace: str) -> str:
+    """Return whether one more job with a GPU fits into the team's queue, as `plan` says."""
+    cluster = ClusterSpec(
+        workspace=Workspace(claim="workspace"), launcher_image=IMAGE, job=JobSpec(image=IMAGE, queue="default")
+    )
+    planned = PlannedJob(
+        step="train", name="j", kind="TrainJob", pods=1, requests={"cpu": 0.01, "memory": 2.0**24, GPU: 1.0}, gpus=1,
+        queue="default", priority=None,
+    )  # fmt: skip
+    [found] = fits(Site(connect(), namespace, cluster), [planned])
+    return found.verdict
+
+
+def test_jobs_borrow_are_reclaimed_resume_and_finish(node: str) -> None:
+    spec = TeamsSpec.model_validate(CONTENT)
+
+    def usage() -> dict[str, tuple[int, int, tuple[int, int]]]:
+        return {team.team: (team.used, team.borrowed, team.lent) for team in read_status(spec, Cluster.here()).teams}
+
+    assert (verdict(ONE), verdict(OTHER)) == ("now", "now")
+    for name in ("own", "borrows"):
+        assert kubectl("create", "-f", "-", given=job(ONE, name, 60)).returncode == 0
+    wait_for(lambda: usage() == {ONE: (2, 1, (0, 0)), OTHER: (0, 0, (1, 1))}, seconds=180)
+    assert verdict(ONE) == "waits"
+    assert kubectl("create", "-f", "-", given=job(OTHER, "reclaims", 20)).returncode == 0
+    evicted = lambda: [n for n in ("own", "borrows") if condition("workloads", ONE, n, "Evicted")]  # noqa: E731
+    wait_for(lambda: len(evicted()) == 1, seconds=180)
+    [back] = evicted()
+    first = explain(facts_of(ONE, back)).findings[0]
+    assert first.rule in ("preempted", "queued_WaitingForQuota", "queued_unknown")
+    wait_for(lambda: usage()[OTHER] == (1, 0, (0, 0)), seconds=180)
+    for namespace, name in ((OTHER, "reclaims"), (ONE, "own"), (ONE, "borrows")):
+        wait_for(partial(condition, "jobs", namespace, name, "Complete"), seconds=300)
+    wait_for(lambda: usage() == {ONE: (0, 0, (0, 0)), OTHER: (0, 0, (0, 0))}, seconds=180)

@@ -200,7 +200,7 @@ def test_admission_policies_deny_in_the_namespaces_of_runs(variant: str) -> None
         "hopforge-runs",
     ]
     for binding in bindings:
-        assert "Deny" in binding["validationActions"]
+        assert binding["validationActions"] == ["Deny", "Audit"]
         assert binding["matchResources"]["namespaceSelector"] == {"matchLabels": {"hopforge.dev/runs": "true"}}
     assert [rules["failurePolicy"] for rules in policies(built(variant))] == ["Fail"] * 4
     # Every kind of job that a step may make, and pods whoever makes them.

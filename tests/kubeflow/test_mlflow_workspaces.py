@@ -101,7 +101,9 @@ def content(server: Server) -> dict[str, str]:
 
 def make_content(client: Client) -> dict[str, str]:
     """Create a run with a metric and a file, and a registered model with a version."""
-    experiment = client.post("experiments/create", name="mygo").json()["experiment_id"]
+    made = client.post("experiments/create", name="mygo")
+    assert made.ok, made.text
+    experiment = made.json()["experiment_id"]
     run = client.post("runs/create", experiment_id=experiment).json()["run"]["info"]
     assert client.post("runs/log-metric", run_id=run["run_id"], key="em", value=0.5, timestamp=1).ok
     path = run["artifact_uri"].removeprefix("mlflow-artifacts:/")

@@ -30,6 +30,7 @@ OUTSIDE = {
     "step": Peer(HOME, {LABEL_TASK: "hotpot", **WORKFLOW}),
     "driver": Peer(HOME, WORKFLOW),
     "unknown": Peer(HOME, {"app": "somebody"}),
+    "unknown service": Peer(SERVICES, {"app": "somebody"}),
     "team": Peer("team-b", {LABEL_TASK: "theirs"}),
     "client": Peer("team-c", {"app": "search"}),
     "stranger": Peer("default", {LABEL_TASK: "disguised", "app.kubernetes.io/name": "retriever"}),
@@ -39,7 +40,11 @@ OUTSIDE = {
     "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),
     "dns": Peer("kube-system", {"k8s-app": "kube-dns"}),
     "api": Peer(None, address="192.168.49.2"),
+    "api in 10": Peer(None, address="10.96.0.1"),
+    "api in 172": Peer(None, address="172.20.0.1"),
     "internet": Peer(None, address="203.0.113.7"),
+    "internet 6": Peer(None, address="2001:db8::7"),
+    "private 6": Peer(None, address="fd00::7"),
     "metadata": Peer(None, address="169.254.169.254"),  # where a cloud's node learns its credentials
     "milvus operator": Peer("milvus-operator", {"app.kubernetes.io/name": "milvus-operator"}),
 }
@@ -50,13 +55,15 @@ ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernete
 PORTS = {
     "retriever": (8080, 9090), "log": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,),
     "objects": (8333,), "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
-    "internet": (80, 443, 6443), "metadata": (80, 443),
+    "api in 10": (80, 443, 6443), "api in 172": (80, 443, 6443),
+    "internet": (80, 443, 6443), "internet 6": (80, 443), "private 6": (80, 443), "metadata": (80, 443),
+    "unknown service": (80,),
     "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
     # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
-    "job": (23456, 29400, 40000, 8000, 80), "step": (23456, 29400, 40000, 8000, 80),
+    "job": (23456, 29400, 29500, 40000, 8000, 80), "step": (23456, 29400, 29500, 40000, 8000, 80),
 }  # fmt: skip
 RUN, PIPELINE, WEB = ("job", "step", "loader"), ("step", "driver"), (443, 6443)
-RANKS = (23456, 29400, 40000)
+RANKS = (23456, 29400, 29500, 40000)
 EXPECTED = {
     *((client, "retriever", 8080) for client in (*RUN, "team", "client")),
     ("prometheus", "retriever", 9090),
@@ -69,8 +76,13 @@ EXPECTED = {
     ("mlflow", "mlflow-db", 5432),
     ("mlflow", "objects", 8333),
     *((client, server, port) for client in RUN for server in ("job", "step") for port in RANKS),
-    *((client, "api", port) for client in ("step", "driver", "reaper") for port in WEB),
-    *((client, "internet", 443) for client in ("loader", "loader of services")),
+    *(
+        (client, api, port)
+        for client in ("step", "driver", "reaper")
+        for api in ("api", "api in 10", "api in 172")
+        for port in WEB
+    ),
+    *((client, net, 443) for client in ("loader", "loader of services") for net in ("internet", "internet 6")),
     *((client, "pipelines", port) for client in PIPELINE for port in (8080, 8887, 8888, 9000, 8333)),
 }
 OF_THE_OPERATOR = {

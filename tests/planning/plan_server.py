@@ -9,21 +9,15 @@ from tests.kubeflow.training_job.api_server import ApiServer
 Item = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/"
-REVIEWS = "/apis/authorization.k8s.io/v1"
 VERSIONS = {"kueue.x-k8s.io": ["localqueues", "clusterqueues", "cohorts", "workloads"]}
 
 
 class PlanServer(ApiServer):
-    """Use as its base. ``paths`` has objects by path; ``denied`` the (verb, resource) pairs that a review denies.
-
-    A path in ``forbidden`` is refused as the authorizer refuses it.
-    """
+    """Use as its base. A path in ``forbidden`` is refused as the authorizer refuses it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.paths: dict[str, Item] = {}
         self.forbidden: set[str] = set()
-        self.denied: set[tuple[str, str]] = set()
         self.refusal: tuple[int, str, str] | None = None  # of dry runs
         self.dry_runs: list[Item] = []
 
@@ -34,10 +28,6 @@ class PlanServer(ApiServer):
         if fault := self.fault(method, path):
             self.requests.append((method, path))
             return _status(fault[0], fault[1])
-        if path.startswith(REVIEWS):
-            attributes = body["spec"]["resourceAttributes"]
-            allowed = (attributes["verb"], attributes["resource"]) not in self.denied
-            return 201, {**body, "status": {"allowed": allowed}}
         core = "/api/v1/namespaces/team-a"
         if path.startswith((KUEUE, RUNTIMES, f"{core}/secrets", f"{core}/persistent")):
             self.requests.append((method, path))

@@ -6,19 +6,22 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.source import load_source
 from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.teams.checks import RESERVED
 from platform_sdk.teams.render import rendered
 
 Item = dict[str, Any]
 MANIFESTS = home() / "manifests"
 CLUSTER = load_source(home() / "pipelines/cluster.yaml").data
-NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(
-    lambda name: name not in ("default", "kubeflow", "hopforge", "monitoring")
+# Also names that YAML 1.1 or 1.2 reads as other than text.
+NAMES = st.one_of(
+    st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name not in RESERVED),
+    st.sampled_from(["n", "yes", "no", "on", "true", "null", "1e3", "0x1f", "123", "0123", "1-2", "12-30"]),
 )
 USERS = [f"{name}@example.com" for name in ("ann", "bob", "carla", "dan", "eve", "fay", "Gil", "hal_9")]
 
@@ -36,7 +39,12 @@ def kustomized(folder: Path) -> tuple[Item, ...]:
     """Return a folder's objects as kubectl renders them."""
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return tuple(item for item in YAML(typ="safe").load_all(done.stdout) if item)
+    return read(done.stdout)
+
+
+def read(text: str) -> tuple[Item, ...]:
+    """Return the objects of a YAML file, as kubectl reads it: by version 1.1."""
+    return tuple(item for item in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if item)
 
 
 @st.composite
@@ -52,6 +60,11 @@ def contents(draw: st.DrawFn) -> Item:
     teams = {name: _team(draw, pools, left, sorted(priorities)) for name in names}
     next(iter(teams.values()))["collections"] = ["hotpotqa"]
     content: Item = {"pools": pools, "teams": teams, "priorities": priorities}
+    content["mlflow"] = draw(st.sampled_from(["workspaces", "kubernetes"]))
+    if draw(st.booleans()):
+        content["pipelines_url"] = "https://kubeflow.example.com/pipeline"
+    if draw(st.booleans()):
+        content["images"] = {"trainer": "registry.example:5000/a/trainer@sha256:" + "0f" * 32, "sampler": "s:1.2"}
     if draw(st.booleans()):
         content["auditors"] = draw(st.lists(st.sampled_from(USERS), min_size=1, max_size=2, unique=True))
     return content
@@ -83,13 +96,14 @@ def _team(draw: st.DrawFn, pools: Item, left: dict[str, int], priorities: list[s
         left[name] -= nominal
         gpus[name] = {"nominal": nominal, "borrow": draw(st.integers(1, 8)), "lend": draw(st.integers(0, nominal))}
     pool = draw(st.sampled_from(sorted(gpus)))
-    most = gpus[pool]["nominal"] + gpus[pool]["borrow"]
+    nodes = draw(st.integers(1, min(3, gpus[pool]["nominal"] + gpus[pool]["borrow"])))
+    most = (gpus[pool]["nominal"] + gpus[pool]["borrow"]) // nodes
     sampler = draw(st.integers(0, most - 1))
     default = draw(st.sampled_from(priorities))
     team: Item = {
         "members": {"admin": people[:1], "edit": people[1:2], "view": people[2:]},
         "gpus": gpus,
-        "job": {"pool": pool, "gpus": draw(st.integers(1, most - sampler)), "sampler_gpus": sampler},
+        "job": {"pool": pool, "nodes": nodes, "gpus": draw(st.integers(1, most - sampler)), "sampler_gpus": sampler},
         "priorities": {"default": default, "allowed": draw(st.lists(st.sampled_from(priorities), unique=True))},
     }
     if draw(st.booleans()):

@@ -72,6 +72,8 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Item]:
         name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
         if item["kind"] == "ClusterQueue":
             objects[f"{KUEUE}/clusterqueues/{name}"] = item
+        if item["kind"] == "ResourceQuota" and name == "team":
+            objects[f"/api/v1/namespaces/{namespace}/resourcequotas/team"] = item
         if item["kind"] == "Deployment" and name == "mlflow":
             objects[f"/apis/apps/v1/namespaces/{namespace}/deployments/mlflow"] = item | {
                 "status": {"availableReplicas": 1}
@@ -126,6 +128,12 @@ def test_cluster_that_has_everything_meets_every_requirement(server: Server) -> 
         ("/apis/apps/v1/daemonsets", {"items": []}, "NetworkPolicies are enforced", "install one"),
         ("/api/v1/namespaces/search/secrets/hugging-face", None, "Secret hugging-face of search", "-n search create"),
         (f"{KUEUE}/clusterqueues/reading", None, "ClusterQueue reading is as in the file", "kubectl apply -k ."),
+        (
+            "/api/v1/namespaces/search/resourcequotas/team",
+            {"spec": {"hard": {"requests.nvidia.com/gpu": "99"}}},
+            "ResourceQuota team of search is as in the file",
+            "kubectl apply -k .",
+        ),
     ],
 )
 def test_missing_requirement_is_one_line_with_its_remedy(
@@ -199,8 +207,8 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     found = read_status(TeamsSpec.model_validate(example()), cluster(server))
     [pool] = found.pools
     assert (pool.used, pool.count, pool.borrowed) == (15, 16, 4)
-    assert {team.team: (team.used, team.borrowed, team.idle, team.pending) for team in found.teams} == {
-        "search": (12, 4, 0, 2), "reading": (3, 0, 5, 0),
+    assert {team.team: (team.used, team.borrowed, team.lent, team.idle, team.pending) for team in found.teams} == {
+        "search": (12, 4, (0, 0), 0, 2), "reading": (3, 0, (4, 4), 5, 0),
     }  # fmt: skip
     assert [team.oldest for team in found.teams] == [None, datetime(2026, 11, 24, 1, tzinfo=UTC)]
 
@@ -210,6 +218,48 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     assert "15 of 16 nvidia.com/gpu in use, 4 of them borrowed" in printed
     command.status(EXAMPLE, None, as_json=True)
     assert json.loads(capsys.readouterr().out)["teams"][1]["borrowed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("used", "borrowed", "lent"),
+    [
+        # search borrows 3 of what reading and third lend: at most 4 and 2 of their idle GPUs.
+        ({"search": 7, "reading": 0, "third": 0}, 3, {"search": (0, 0), "reading": (1, 3), "third": (0, 2)}),
+        ({"search": 7, "reading": 2, "third": 4}, 3, {"search": (0, 0), "reading": (3, 3), "third": (0, 0)}),
+        ({"search": 4, "reading": 0, "third": 0}, 0, {"search": (0, 0), "reading": (0, 0), "third": (0, 0)}),
+    ],
+)
+def test_lent_gpus_are_shown_as_far_as_totals_tell_who_lends(
+    server: Server, used: dict[str, int], borrowed: int, lent: dict[str, tuple[int, int]]
+) -> None:
+    content = example()
+    shares = {
+        "search": {"nominal": 4, "borrow": 6}, "reading": {"nominal": 6, "lend": 4}, "third": {"nominal": 4, "lend": 2}
+    }  # fmt: skip
+    content["teams"] = {
+        name: content["teams"]["reading"] | {"gpus": {"a100": share}, "job": {"pool": "a100", "gpus": 1}}
+        for name, share in shares.items()
+    }
+    for name, total in used.items():
+        resource = {"name": "nvidia.com/gpu", "total": str(total), "borrowed": str(borrowed * (name == "search"))}
+        quota = {"name": "nvidia.com/gpu", "nominalQuota": str(shares[name]["nominal"])}
+        server.objects[f"{KUEUE}/clusterqueues/{name}"] = {
+            "spec": {"resourceGroups": [{"flavors": [{"name": "a100", "resources": [quota]}]}]},
+            "status": {"flavorsReservation": [{"name": "a100", "resources": [resource]}]},
+        }
+    found = read_status(TeamsSpec.model_validate(content), cluster(server))
+    assert {team.team: team.lent for team in found.teams} == lent
+
+
+def test_mlflow_of_kubeflow_needs_its_service_and_no_password_of_runs(server: Server) -> None:
+    spec = TeamsSpec.model_validate(example() | {"mlflow": "kubernetes", "mlflow_service": "http://ml.place:80/x"})
+    del server.objects["/api/v1/namespaces/search/secrets/run-access"]
+    found = check_cluster(spec, cluster(server))
+    assert unmet(found) == ["Service ml of place (MLflow)", "Secret run-access of search"]
+    [secret] = [one.remedy for one in found if one.name == "Secret run-access of search"]
+    assert secret.endswith("run-access --from-file=retriever-token=FILE --from-file=log-token=FILE")
+    server.objects["/api/v1/namespaces/place/services/ml"] = {"kind": "Service"}
+    assert unmet(check_cluster(spec, cluster(server))) == ["Secret run-access of search"]
 
 
 def workload(created: str, *conditions: Item) -> Item:

@@ -38,7 +38,9 @@ teams:
     gpus: {h100: {nominal: 8}}
     job: {pool: a100, gpus: 1}
     priorities: {default: someday}
-priorities: {usual: 100}
+  kube-system:
+    members: {admin: [ann@example.com]}
+priorities: {usual: 100, usual: 200}
 auditors: [carla@example.com, carla@example.com]
 """
 PROBLEMS = {
@@ -47,8 +49,14 @@ PROBLEMS = {
     (13, "teams.Search_Team.gpus.a100.lend"), (14, "teams.Search_Team.job"),
     (15, "teams.Search_Team.priorities.allowed[1]"), (16, "teams.Search_Team.collections[0]"),
     (17, "teams.kube-system"), (18, "teams.kube-system.members"), (20, "teams.kube-system.job.pool"),
-    (21, "teams.kube-system.priorities.default"), (23, "auditors"),
+    (21, "teams.kube-system.priorities.default"), (22, "teams.kube-system"), (24, "priorities.usual"), (25, "auditors"),
 }  # fmt: skip
+REMEDIES = (
+    "lower the shares", "give both pools one label with different values", "use up to 63 lower-case letters",
+    "name everybody once", "known are a100, h100", "a team lends only what is its own", "above nominal plus borrow",
+    "known are usual", "did you mean hotpotqa?", "give the team a name of its own", "add `admin: [user@example.com]`",
+    "the team has no share of a100", "keep one, or give one another name", "once is enough",
+)  # fmt: skip
 
 
 def hopforge(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -68,13 +76,14 @@ def test_every_problem_is_reported_at_once_and_nothing_written(tmp_path: Path) -
     assert done.returncode == 2
     lines = [line.removeprefix(f"{file}:").split(": ") for line in done.stderr.splitlines()[1:]]
     assert {(int(line), field) for line, field, *_ in lines} == PROBLEMS
+    assert [remedy for remedy in REMEDIES if remedy not in done.stderr] == []
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        ("  reading:", "  search:", "duplicate key"),
+        ("  reading:", "  search:", "is there twice; keep one"),
         ("count: 16", "count: many", "integer"),
         ("borrow: 4, lend: 8", "borow: 4", "not known here"),
         ("ann@example.com", "'*'", "match"),

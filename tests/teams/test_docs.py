@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.planning.cluster import plan_on_cluster
+from platform_sdk.planning.jobs import Place
 from platform_sdk.teams.check import RUN_ACCESS
-from platform_sdk.teams.folder import read_teams
+from platform_sdk.teams.folder import read_teams, render_into
 from platform_sdk.teams.people import mlflow_users
 from tests.kubeflow.documented import blocks, run_all, secrets_made
 from tests.teams.files import MANIFESTS
@@ -17,6 +23,22 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl
 
 PAGE = MANIFESTS.parent / "docs/teams.md"
 SERVICES = "hopforge-services"
+
+
+def test_documented_teams_have_no_warning_and_their_documented_runs_can_work(tmp_path: Path) -> None:
+    text = PAGE.read_text()
+    [content] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "teams.yaml").write_text(content)
+    rendering = render_into(tmp_path / "teams.yaml", tmp_path / "cluster")
+    assert (rendering.warnings, rendering.teams) == ((), ("reading", "search"))
+    runs = re.findall(r"hopforge (plan|submit) (\S+) --namespace (\S+) --cluster (\S+)", text)
+    assert {command for command, *_ in runs} == {"plan", "submit"}
+    for _, recipe, namespace, cluster in runs:
+        spec = read_as(ClusterSpec, tmp_path / cluster)
+        assert spec.environment["MLFLOW_WORKSPACE"] == namespace
+        planned = plan_on_cluster(load_recipe(MANIFESTS.parent / recipe, (), spec.environment), Place(spec, namespace))
+        assert planned.jobs
+        assert planned.problems == ()
 
 
 def test_documented_secrets_are_those_that_services_and_runs_of_every_team_read(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,18 +23,46 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.description import LABEL_PRIORITY, Sidecar
+from tests.kubeflow.crds import FOLDER as SCHEMAS
 from tests.kubeflow.crds import check
 from tests.kubeflow.policies import Peer, Policies
-from tests.teams.files import MANIFESTS, Item, contents, kustomized, render
+from tests.kubeflow.rendered import containers, pods
+from tests.teams.files import MANIFESTS, Item, contents, kustomized, read, render
+from tests.teams.rights import GATEWAY, READ, WRITE, Request, Rights, Subject
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
-# No shrinking: an example takes a second.
-RANDOM = settings(
-    max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
 SERVICES = "hopforge-services"
-PUBLISHED = ("kueue.x-k8s.io", "kubeflow.org")  # groups whose schemas tests/kubeflow/crds.py reads
+PUBLISHED = ("kueue.x-k8s.io", "kubeflow.org", "trainer.kubeflow.org")  # groups whose schemas are published
+
+
+@dataclass(frozen=True)
+class Case:
+    """A teams file's content, its rendered files, and their objects as kubectl renders them."""
+
+    content: Item
+    files: dict[str, str]
+    items: tuple[Item, ...]
+    """Objects of all folders: of the services and policies, of the teams, and the Profiles and runtimes."""
+
+    @property
+    def teams(self) -> Item:
+        return dict(self.content["teams"])
+
+    @property
+    def members(self) -> dict[str, dict[str, str]]:
+        """Role of every member by team and user."""
+        return {
+            name: {user: role for role, users in team["members"].items() for user in users}
+            for name, team in self.teams.items()
+        }
+
+    @property
+    def auditors(self) -> set[str]:
+        return set(self.content.get("auditors", ()))
+
+    def the(self, kind: str, name: str, namespace: str | None = None) -> Item:
+        return the(self.items, kind, name, namespace)
 
 
 def the(items: tuple[Item, ...], kind: str, name: str, namespace: str | None = None) -> Item:
@@ -42,16 +74,92 @@ def the(items: tuple[Item, ...], kind: str, name: str, namespace: str | None = N
     return found
 
 
-@RANDOM
-@given(contents())
-def test_quotas_of_teams_add_up_to_their_pools(content: Item) -> None:
+def case_of(content: Item) -> Case:
+    with TemporaryDirectory() as text:
+        # One call of kubectl for all folders: the root's kustomization has those of the teams and of the cluster.
+        folder = Path(text, "rendered")
+        files = render(content, folder)
+        (Path(text) / "kustomization.yaml").write_text("resources: [rendered, rendered/trainer]\n")
+        items = kustomized(Path(text))
+    profiles = [read(files[f"profiles/{name}.yaml"]) for name in content["teams"]]
+    return Case(content, files, (*items, *(item for found in profiles for item in found)))
+
+
+@pytest.mark.parametrize("examples", [8, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_teams_share_gpus_and_nothing_else(examples: int) -> None:
+    # No shrinking: an example takes half a second.
+    chosen = settings(
+        max_examples=examples, deadline=None, derandomize=True, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+    @chosen
+    @given(contents())
+    def every_check_passes(content: Item) -> None:
+        case = case_of(content)
+        for check_case in CHECKS:
+            check_case(case)
+
+    every_check_passes()
+
+
+def every_object_fits_its_schema(case: Case) -> None:
+    first = min(case.teams)  # the runtimes are large, and those of all teams alike
+    for item in case.items:
+        if item["kind"] != "ClusterTrainingRuntime" or item["metadata"]["name"].startswith(f"hopforge-{first}"):
+            _fits(json.dumps(item, sort_keys=True))
+
+
+@cache
+def _fits(text: str) -> None:
+    item = json.loads(text)
+    group = item["apiVersion"].partition("/")[0]
+    if group in PUBLISHED:
+        if SCHEMAS.is_dir():
+            check(item)
+    elif group != "security.istio.io":
+        kubernetes_validate.validate(item, "1.32", strict=True)
+
+
+def every_folder_is_whole(case: Case) -> None:
+    names = [(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in case.items]
+    assert len(set(names)) == len(names)
+    for name in case.teams:
+        kinds = {kind for kind, namespace, _ in names if namespace == name}
+        assert {"RoleBinding", "NetworkPolicy", "ResourceQuota", "PersistentVolumeClaim", "LocalQueue"} <= kinds
+        assert case.the("Profile", name)["spec"]["owner"]["name"] == case.teams[name]["members"]["admin"][0]
+        for kept in (case.the("Profile", name), case.the("PersistentVolumeClaim", "workspace", name)):
+            assert kept["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
+            assert kept["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+        assert case.the("ClusterTrainingRuntime", f"hopforge-{name}")
+
+
+def order_of_the_file_changes_no_byte(case: Case) -> None:
     with TemporaryDirectory() as folder:
-        render(content, Path(folder))
-        items = kustomized(Path(folder))
+        assert render(_shuffled(case.content), Path(folder)) == case.files
+
+
+# 32 hexadecimal digits that are no image's digest, and the shapes of well-known tokens.
+TOKEN = re.compile(
+    r"-----BEGIN|\bhf_\w{10}|\bgh[pousr]_\w{20}|\bAKIA[0-9A-Z]{16}|\beyJ[\w-]{8}|(?<!sha256:)\b(?!0f0f)[0-9a-f]{32,}\b"
+)
+
+
+def nothing_holds_a_secret(case: Case) -> None:
+    assert not [item for item in case.items if item["kind"] == "Secret"]
+    for name, text in case.files.items():
+        assert "kind: Secret\n" not in text, name
+        assert TOKEN.search(text) is None, name
+
+
+def quotas_add_up(case: Case) -> None:
     nominal: dict[tuple[str, str], float] = defaultdict(float)
-    for name, team in content["teams"].items():
-        spec = the(items, "ClusterQueue", name)["spec"]
+    for name, team in case.teams.items():
+        spec = case.the("ClusterQueue", name)["spec"]
         assert spec["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": name}}
+        assert spec["preemption"] == {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+        assert spec["cohortName"] == case.the("Cohort", "hopforge")["metadata"]["name"]
+        assert case.the("LocalQueue", "default", name)["spec"] == {"clusterQueue": name}
         [group] = spec["resourceGroups"]
         quotas = {
             (flavor["name"], resource["name"]): resource
@@ -62,7 +170,8 @@ def test_quotas_of_teams_add_up_to_their_pools(content: Item) -> None:
         assert all([r["name"] for r in flavor["resources"]] == group["coveredResources"] for flavor in group["flavors"])
         limit: dict[str, int] = defaultdict(int)
         for pool, share in team["gpus"].items():
-            own = content["pools"][pool]
+            own = case.content["pools"][pool]
+            assert case.the("ResourceFlavor", pool)["spec"]["nodeLabels"] == own["nodes"]["labels"]
             for field, count in (("nominalQuota", "nominal"), ("borrowingLimit", "borrow"), ("lendingLimit", "lend")):
                 assert quotas[pool, own["resource"]][field] == str(share[count])
                 assert bytes_of(quotas[pool, "cpu"][field]) == share[count] * own["per_gpu"]["cpu"]
@@ -71,93 +180,174 @@ def test_quotas_of_teams_add_up_to_their_pools(content: Item) -> None:
             limit[own["resource"]] += share["nominal"] + share["borrow"]
         for (pool, resource), quota in quotas.items():
             nominal[pool, resource] += bytes_of(quota["nominalQuota"])
-        hard = the(items, "ResourceQuota", "team", name)["spec"]["hard"]
+        hard = case.the("ResourceQuota", "team", name)["spec"]["hard"]
         assert {key: hard.get(f"requests.{key}") for key in limit if key != "cpu"} == {
             key: str(value) for key, value in limit.items() if key != "cpu"
         }
         # Steps find room beside all that the queue may admit.
         assert int(hard["requests.cpu"]) > sum(
-            (share["nominal"] + share["borrow"]) * content["pools"][pool]["per_gpu"]["cpu"]
+            (share["nominal"] + share["borrow"]) * case.content["pools"][pool]["per_gpu"]["cpu"]
             for pool, share in team["gpus"].items()
         )
-        volume = the(items, "PersistentVolumeClaim", "workspace", name)["spec"]["resources"]["requests"]["storage"]
+        volume = case.the("PersistentVolumeClaim", "workspace", name)["spec"]["resources"]["requests"]["storage"]
         assert bytes_of(volume) <= bytes_of(hard["requests.storage"])
+        assert (hard["services.loadbalancers"], hard["services.nodeports"]) == ("0", "0")
     for (pool, resource), total in nominal.items():
-        own = content["pools"][pool]
+        own = case.content["pools"][pool]
         if resource == own["resource"]:
             assert total <= own["count"]
 
 
-@RANDOM
-@given(contents())
-def test_no_team_reads_changes_or_reaches_another(content: Item) -> None:
-    with TemporaryDirectory() as folder:
-        files = render(content, Path(folder))
-        items = kustomized(Path(folder))
-    auditors = set(content.get("auditors", ()))
-    members = {
-        name: {user: role for role, users in team["members"].items() for user in users}
-        for name, team in content["teams"].items()
-    }
-    for item in items:
-        if item["kind"] == "RoleBinding" and (home := item["metadata"]["namespace"]) in members:
-            for subject in item["subjects"]:
-                if subject["kind"] == "ServiceAccount":
-                    assert subject["namespace"] == home
-                    continue
-                user, role = subject["name"], item["roleRef"]["name"]
-                assert user in members[home] or user in auditors
-                if role != "queue-reader":
-                    assert role == f"kubeflow-{members[home].get(user, 'view')}"
-        if item["kind"] == "AuthorizationPolicy":
-            [rule] = item["spec"]["rules"]
-            [user] = rule["when"][0]["values"]
-            assert user in members[item["metadata"]["namespace"]] or user in auditors
-            assert rule["from"]  # a policy that names no source trusts a header that any pod may send
-        if item["kind"] == "ClusterRoleBinding":
-            assert item["roleRef"]["name"] == "hopforge-queues"
-        if item["kind"] == "ClusterRole":
-            assert {verb for rule in item["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
-            # No workloads or pods, which are other teams' jobs.
-            assert not {r for rule in item["rules"] for r in rule["resources"]} & {"workloads", "pods", "secrets"}
-        if item["kind"] == "Namespace" and item["metadata"]["name"] in members:
-            assert item["metadata"]["labels"]["hopforge.dev/runs"] == "true"  # admission policies hold in it
-            assert item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    _check_connections(content, items)
-    served = ServiceSpec.model_validate(_service(files))
+RESOURCES = (
+    ("", "pods"), ("", "pods/exec"), ("", "pods/log"), ("", "secrets"), ("", "configmaps"), ("", "events"),
+    ("", "persistentvolumeclaims"), ("", "serviceaccounts"), ("batch", "jobs"), ("kubeflow.org", "pytorchjobs"),
+    ("trainer.kubeflow.org", "trainjobs"), ("argoproj.io", "workflows"), ("kueue.x-k8s.io", "workloads"),
+    ("kueue.x-k8s.io", "localqueues"), ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"),
+    ("mlflow.kubeflow.org", "experiments"), ("mlflow.kubeflow.org", "registeredmodels"),
+    ("mlflow.kubeflow.org", "datasets"), ("rbac.authorization.k8s.io", "rolebindings"),
+)  # fmt: skip
+ACCOUNTS = ("default", "default-editor", "launcher", "reaper", "pipeline-runner")
+STRANGER = "stranger@example.com"
+
+
+def rights_end_at_the_own_team(case: Case) -> None:
+    rights = Rights(case.items)
+    users = {user for people in case.members.values() for user in people} | case.auditors | {STRANGER}
+    subjects = [Subject(user) for user in sorted(users)]
+    subjects += [Subject(account, name) for name in case.teams for account in ACCOUNTS]
+    for subject in subjects:
+        for namespace in (*case.teams, SERVICES, "kubeflow", ""):
+            may = {
+                (verb, resource)
+                for group, resource in RESOURCES
+                for verb in (*READ, *WRITE)
+                if rights.allow(subject, Request(verb, resource, group, namespace))
+            }
+            role = case.members.get(namespace, {}).get(subject.name, "") if not subject.namespace else ""
+            if not role and subject.name in case.auditors and namespace in case.teams:
+                role = "view"
+            if subject.namespace == namespace:
+                assert not {(verb, resource) for verb, resource in may if resource in ("secrets", "rolebindings")}
+            elif not role:
+                assert not may, (subject, namespace)
+            elif role == "view":
+                assert {verb for verb, _ in may} <= set(READ)
+                assert "secrets" not in {resource for _, resource in may}
+            read = {("get", "pods"), ("list", "workloads"), ("get", "localqueues/pendingworkloads")}
+            assert not role or read <= may
+            assert (("create", "pytorchjobs") in may) == (
+                role in ("admin", "edit") or (subject.namespace == namespace and subject.name in STEPS)
+            )
+            assert (("create", "rolebindings") in may) == (role == "admin")
+            of_mlflow = {verb for verb, resource in may if resource == "experiments"}
+            if case.content["mlflow"] == "kubernetes" and (role or subject.namespace == namespace):
+                kubeflow_gives = role in ("admin", "edit")
+                assert ("update" in of_mlflow) == (kubeflow_gives or subject.name in STEPS)
+                assert ("get" in of_mlflow) == (bool(role) or subject.name in STEPS)
+        totals = rights.allow(subject, Request("list", "clusterqueues", "kueue.x-k8s.io"))
+        assert totals == (not subject.namespace and subject.name != STRANGER)
+
+
+STEPS = ("default-editor", "launcher")
+
+
+def gateway_lets_in_the_own_people(case: Case) -> None:
+    rights = Rights(case.items)
+    users = {user for people in case.members.values() for user in people} | case.auditors | {STRANGER}
+    for name, people in case.members.items():
+        owner = case.teams[name]["members"]["admin"][0]  # whose policy the Profile's controller makes
+        for user in users - {owner}:
+            assert rights.lets_in(name, GATEWAY, user) == (user in people or user in case.auditors)
+            for other in case.teams:
+                assert not rights.lets_in(name, f"cluster.local/ns/{other}/sa/default-editor", user)
+
+
+def people_are_annotated_as_kubeflow_does(case: Case) -> None:
+    for name in case.teams:
+        for item in case.items:
+            if item["metadata"].get("namespace") == name and item["kind"] == "AuthorizationPolicy":
+                binding = case.the("RoleBinding", item["metadata"]["name"], name)
+                assert binding["metadata"]["annotations"] == item["metadata"]["annotations"]
+                user, role = (item["metadata"]["annotations"][key] for key in ("user", "role"))
+                assert binding["subjects"] == [{"apiGroup": RBAC, "kind": "User", "name": user}]
+                assert binding["roleRef"]["name"] == f"kubeflow-{role}"
+
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def connections_end_at_the_own_team(case: Case) -> None:
+    labels = {i["metadata"]["name"]: i["metadata"]["labels"] for i in case.items if i["kind"] == "Namespace"}
+    policies = Policies(case.items, labels)
+    run = {"hopforge.dev/task": "r", "workflows.argoproj.io/workflow": "w"}
+    peers = {name: Peer(name, run) for name in case.teams}
+    kubernetes = case.content["mlflow"] == "kubernetes"
+    served = {("retriever", 8080), ("log", 8080), ("sampler", 8000)} | (set() if kubernetes else {("mlflow", 5000)})
+    services = [
+        (name, Peer(SERVICES, template["metadata"]["labels"]), port["containerPort"])
+        for namespace, name, template in pods(case.items)
+        if namespace == SERVICES
+        for container in containers(template)
+        for port in container.get("ports", ())
+    ]
+    for name, peer in peers.items():
+        reached = {(service, port) for service, other, port in services if policies.allow(peer, other, port)}
+        assert reached == served
+        for _, other, _ in services:
+            assert not any(policies.allow(other, peer, port) for port in (80, 8000, 8080, 29500, 40000))
+        for other, target in peers.items():
+            for port in (80, 443, 8000, 8080, 29500, 40000):
+                assert policies.allow(peer, target, port) == (name == other and port in (29500, 40000))
+        allowed = bool(case.teams[name].get("internet"))
+        assert policies.allow(peer, Peer(None, address="203.0.113.9"), 443) == allowed
+        assert not policies.allow(peer, Peer(None, address="192.0.2.1"), 443)
+        assert policies.allow(peer, Peer("kubeflow", {"app": "mlflow"}), 5000) == kubernetes
+        assert not policies.allow(peer, Peer("default", {}), 5000)
+
+
+def retriever_and_runs_know_their_team(case: Case) -> None:
+    served = ServiceSpec.model_validate(_yaml(case.files["cluster/service.yaml"]))
     for collection in served.collections:
         assert collection.teams  # without teams it would be everybody's
         assert set(collection.teams) == {
-            name for name, team in content["teams"].items() if collection.name in team.get("collections", ())
+            name for name, team in case.teams.items() if collection.name in team.get("collections", ())
         }
-    for name in members:
-        settings = ClusterSpec.model_validate(_yaml(files[f"teams/{name}/cluster.yaml"]))
-        assert settings.job.queue == the(items, "LocalQueue", "default", name)["metadata"]["name"]
-        assert settings.job.priority in content["priorities"]
-        assert settings.environment["MLFLOW_WORKSPACE"] == name
-    assert not [item for item in items if item["kind"] == "Secret"]
+    for name in case.teams:
+        namespace = case.the("Namespace", name)["metadata"]
+        assert namespace["labels"]["hopforge.dev/runs"] == "true"  # admission policies hold in it
+        assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        cluster = ClusterSpec.model_validate(_yaml(case.files[f"teams/{name}/cluster.yaml"]))
+        assert cluster.job.queue == case.the("LocalQueue", "default", name)["metadata"]["name"]
+        assert cluster.job.priority in case.content["priorities"]
+        assert cluster.environment["MLFLOW_WORKSPACE"] == name
+        assert cluster.pipelines_url == case.content.get("pipelines_url")
+        by_account = case.content["mlflow"] == "kubernetes"
+        assert ("MLFLOW_TRACKING_PASSWORD" in cluster.secrets) == (not by_account)
+        assert cluster.environment.get("MLFLOW_TRACKING_AUTH") == ("kubernetes-namespaced" if by_account else None)
+        pool = case.content["pools"][case.teams[name]["job"]["pool"]]
+        assert cluster.job.topology == (pool["topology"][-1] if "topology" in pool else None)
 
 
-@RANDOM
-@given(contents())
-def test_mlflow_keeps_the_people_and_runs_of_teams_apart(content: Item) -> None:
-    with TemporaryDirectory() as folder:
-        render(content, Path(folder))
-        items = kustomized(Path(folder))
-    [job] = [i for i in items if i["kind"] == "Job" and i["metadata"]["name"] == "mlflow-users"]
+def mlflow_keeps_people_and_runs_apart(case: Case) -> None:
+    own = [item for item in case.items if item["metadata"]["name"].startswith(("mlflow", "objects"))]
+    if case.content["mlflow"] == "kubernetes":
+        assert {item["metadata"].get("namespace") for item in own} == set(case.teams)
+        return
+    [job] = [item for item in own if item["kind"] == "Job"]
     [volume] = [one for one in job["spec"]["template"]["spec"]["volumes"] if one["name"] == "teams"]
-    text = the(items, "ConfigMap", volume["configMap"]["name"], SERVICES)["data"]["teams.json"]
+    text = case.the("ConfigMap", volume["configMap"]["name"], SERVICES)["data"]["teams.json"]
     with TemporaryDirectory() as folder:
         (Path(folder) / "teams.json").write_text(text)
         users = _users_job().read_teams(Path(folder) / "teams.json")
     expected = {}
-    for name, team in content["teams"].items():
+    for name, people in case.members.items():
         expected[name, "hopforge-runs"] = {name}
-        expected[name, "hopforge-members"] = {user for users in team["members"].values() for user in users}
-        expected[name, "hopforge-auditors"] = set(content.get("auditors", ()))
+        expected[name, "hopforge-members"] = set(people)
+        expected[name, "hopforge-auditors"] = case.auditors
     assert users == expected
 
 
+@cache
 def _users_job() -> Any:
     spec = spec_from_file_location("mlflow_teams", MANIFESTS / "base/services/mlflow/teams.py")
     assert spec is not None
@@ -170,24 +360,20 @@ def _users_job() -> Any:
     return module
 
 
-@RANDOM
-@given(contents())
-def test_gpus_of_every_pool_are_reached_through_the_own_queue_only(content: Item) -> None:
-    pytest.importorskip("cel", reason="the extra [dev] is not installed")
+def gpus_are_reached_through_the_own_queue(case: Case) -> None:
+    if not CEL:
+        return
     from tests.kubeflow.admission import JOB, Request, policies, refusals_of
 
-    with TemporaryDirectory() as folder:
-        files = render(content, Path(folder))
-        items = kustomized(Path(folder))
-    rules = policies(items)
-    for name in content["teams"]:
-        annotations = the(items, "Namespace", name)["metadata"]["annotations"]
+    rules = policies(case.items)
+    for name in case.teams:
+        annotations = case.the("Namespace", name)["metadata"]["annotations"]
         allowed = {
             "namespace": name,
             "priorities": annotations["hopforge.dev/priorities"],
             "allowed_secrets": annotations["hopforge.dev/run-secrets"],
         }
-        cluster = ClusterSpec.model_validate(_yaml(files[f"teams/{name}/cluster.yaml"]))
+        cluster = ClusterSpec.model_validate(_yaml(case.files[f"teams/{name}/cluster.yaml"]))
         sidecar = None if cluster.job.sampler is None else Sidecar(cluster.job.sampler, "/workspace/served.json")
         job = replace(JOB, namespace=name, spec=cluster.job, workspace=cluster.workspace, sidecar=sidecar)
         asks = {cluster.job.resources.gpu_resource} if cluster.job.resources.gpus else set()
@@ -195,7 +381,7 @@ def test_gpus_of_every_pool_are_reached_through_the_own_queue_only(content: Item
             own = backend.render(job)
             assert refusals_of(rules, Request(own, **allowed)) == []
             labels = own["metadata"]["labels"]
-            for priority in content["priorities"]:
+            for priority in case.content["priorities"]:
                 labels[LABEL_PRIORITY] = priority
                 taken = priority in annotations["hopforge.dev/priorities"].split(",")
                 assert (refusals_of(rules, Request(own, **allowed)) == []) == taken
@@ -204,37 +390,34 @@ def test_gpus_of_every_pool_are_reached_through_the_own_queue_only(content: Item
             assert [message.split(":")[0] for message in said] == ["a job that asks for GPUs names a queue"] * bool(
                 asks or (backend is trainjob and sidecar is not None)
             )
-    for resource in {pool["resource"] for pool in content["pools"].values()}:
-        container = {"name": "c", "resources": {"limits": {resource: "1"}}}
-        pod = {"kind": "Pod", "metadata": {}, "spec": {"containers": [container]}}
-        said = refusals_of(rules, Request(pod, user="ann@example.com", namespace=next(iter(content["teams"]))))
-        assert any("asks for GPUs" in message for message in said) == (resource != "cpu")
+        own_people = [next(iter(case.members[name])), f"system:serviceaccount:{name}:default-editor"]
+        for resource in sorted({pool["resource"] for pool in case.content["pools"].values()}):
+            container = {"name": "c", "resources": {"limits": {resource: "1"}}}
+            forged = {"ownerReferences": [{"kind": "Job", "name": "j", "controller": True}]}
+            pod = {"kind": "Pod", "metadata": forged, "spec": {"containers": [container]}}
+            for user in (*own_people, *sorted(case.auditors)[:1]):
+                said = refusals_of(rules, Request(pod, user=user, namespace=name))
+                assert any("asks for GPUs" in message for message in said) == (resource != "cpu")
 
 
-def _check_connections(content: Item, items: tuple[Item, ...]) -> None:
-    labels = {i["metadata"]["name"]: i["metadata"]["labels"] for i in items if i["kind"] == "Namespace"}
-    policies = Policies(items, labels)
-    run = {"hopforge.dev/task": "r", "workflows.argoproj.io/workflow": "w"}
-    peers = {name: Peer(name, run) for name in content["teams"]}
-    retriever = Peer(SERVICES, {"app.kubernetes.io/name": "retriever"})
-    for name, peer in peers.items():
-        assert policies.allow(peer, retriever, 8080)
-        for other, target in peers.items():
-            for port in (80, 443, 8000, 8080, 29500, 40000):
-                assert policies.allow(peer, target, port) == (name == other and port in (29500, 40000))
-        allowed = bool(content["teams"][name].get("internet"))
-        assert policies.allow(peer, Peer(None, address="203.0.113.9"), 443) == allowed
-        assert not policies.allow(peer, Peer(None, address="192.0.2.1"), 443)
+try:
+    import cel  # noqa: F401
 
+    CEL = True
+except ImportError:  # the extra [dev] is not installed
+    CEL = False
 
-def _service(files: dict[str, str]) -> Item:
-    return _yaml(files["cluster/service.yaml"])
+CHECKS: tuple[Callable[[Case], None], ...] = (
+    every_object_fits_its_schema, every_folder_is_whole, order_of_the_file_changes_no_byte, nothing_holds_a_secret,
+    quotas_add_up, rights_end_at_the_own_team, gateway_lets_in_the_own_people, people_are_annotated_as_kubeflow_does,
+    connections_end_at_the_own_team, retriever_and_runs_know_their_team, mlflow_keeps_people_and_runs_apart,
+    gpus_are_reached_through_the_own_queue,
+)  # fmt: skip
 
 
 def _yaml(text: str) -> Item:
-    from ruamel.yaml import YAML
-
-    return dict(YAML(typ="safe").load(text))
+    [item] = read(text)
+    return item
 
 
 def _shuffled(content: Item) -> Item:
@@ -256,32 +439,6 @@ def _shuffled(content: Item) -> Item:
     if "auditors" in turned:
         turned["auditors"] = turned["auditors"][::-1]
     return turned
-
-
-@RANDOM
-@given(contents())
-def test_order_of_the_file_changes_no_byte(content: Item) -> None:
-    with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        assert render(content, Path(one)) == render(_shuffled(content), Path(other))
-
-
-@settings(RANDOM, max_examples=4)
-@given(contents())
-def test_every_folder_renders_and_every_object_fits_its_schema(content: Item) -> None:
-    with TemporaryDirectory() as text:
-        folder = Path(text)
-        files = render(content, folder)
-        whole = kustomized(folder)
-        parts = [kustomized(folder / "cluster")] + [kustomized(folder / f"teams/{name}") for name in content["teams"]]
-        profiles = tuple(_yaml(files[f"profiles/{name}.yaml"]) for name in content["teams"])
-    key = lambda item: (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])  # noqa: E731
-    assert sorted(map(key, whole)) == sorted(key(item) for part in parts for item in part)
-    for item in (*whole, *profiles):
-        group = item["apiVersion"].partition("/")[0]
-        if group in PUBLISHED:
-            check(item)
-        elif group != "security.istio.io":
-            kubernetes_validate.validate(item, "1.32", strict=True)
 
 
 def test_shipped_example_is_rendered_with_its_sizes(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
+UNEXPECTED = (KeyError, TypeError, ValueError, AttributeError)
+"""Errors of reading an object that has other fields."""
+
+
 class ApiUnavailable(UserError):
     """Temporary error: the API server did not respond, or reported that it is unavailable; retry."""
 
@@ -257,7 +261,15 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
         if absent(error.__cause__):
             return False
         raise
-    return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
+    try:
+        return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
+    except UNEXPECTED as error:
+        raise UserError(unexpected_form(f"the list of kinds of {group}/{version}", error)) from error
+
+
+def unexpected_form(what: str, error: Exception) -> str:
+    """Return that an answer of the API server could not be read: another version's object, or no object."""
+    return f"{what} has an unexpected form ({type(error).__name__}: {error}); the cluster may have another version"
 
 
 def connect() -> Any:

@@ -62,7 +62,7 @@ def read_configuration(connection: Any) -> str:
         UserError, ApiUnavailable: it is not where Kueue's manifests and chart put it, may not be read, or cannot be.
     """
     found = ClusterApi.call(connection.core_api.read_namespaced_config_map, CONFIG_MAP, NAMESPACE)
-    text = (found.data or {}).get(KEY)
+    text = (getattr(found, "data", None) or {}).get(KEY)
     if text is None:
         raise UserError(f"ConfigMap {NAMESPACE}/{CONFIG_MAP} has no key {KEY}")
     return str(text)

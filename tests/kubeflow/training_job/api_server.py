@@ -23,6 +23,7 @@ from tests.kubeflow.training_job.watches import Watches
 Item = dict[str, Any]
 
 GROUPS = {"kubeflow.org": "pytorchjobs", "trainer.kubeflow.org": "trainjobs", "batch": "jobs"}  # what discovery shows
+REVIEWS = "/apis/authorization.k8s.io/v1"
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 POD_OF_PATCH = "template.spec.replicatedJobs[0].template.spec.template.spec"
 
@@ -32,11 +33,13 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Item] = {}  # (plural, name)
+        self.paths: dict[str, Item] = {}  # other objects, which are only read
         self.unknown: set[str] = set()  # plurals
         self.pods: dict[str, Item] = {}
         self.config_maps: dict[str, dict[str, str]] = {}
         self.logs: dict[str, str] = {}
         self.events: list[Item] = []
+        self.denied: set[tuple[str, str]] = set()  # (verb, plural) of access reviews
         self.requests: list[tuple[str, str]] = []
         self.watches = Watches()
         self.fault: Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
@@ -135,6 +138,12 @@ class ApiServer:
         fault = self.fault(method, path)
         if fault is not None:
             return _status(*fault)
+        if method == "GET" and path in self.paths:
+            return 200, self.paths[path]
+        if path.startswith(REVIEWS):
+            attributes = body["spec"]["resourceAttributes"]
+            allowed = (attributes["verb"], attributes["resource"]) not in self.denied
+            return 201, {**body, "status": {"allowed": allowed}}
         parts = path.strip("/").split("/")
         for value in _wanted(query, "labelSelector").values():
             if not LABEL.fullmatch(value):
