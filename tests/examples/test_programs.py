@@ -13,6 +13,7 @@ import torch
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.e2e.runs import run_here
@@ -67,7 +68,8 @@ def test_example_program_searches_and_answers_as_the_plain_one(
         assert ours.main.agent_mask == theirs.main.agent_mask
         assert [item.id for item in ours.main.evidence] == [item.id for item in theirs.main.evidence]
         assert set(ours.question.gold_passages) <= {item.title for item in ours.main.evidence}
-        assert sum(call.tool == "search" for turn in ours.main.turns for call in turn.tool_calls) >= 2
+        searches = sum(call.tool == "search" for turn in ours.main.turns for call in turn.tool_calls)
+        assert searches >= len(ours.question.gold_passages)
 
 
 @pytest.mark.slow  # the same steps run for pipelines/program/world.yaml in the fast tests
@@ -81,6 +83,6 @@ def test_recipe_of_an_example_program_trains(recipe: str, tmp_path: Path) -> Non
         "evaluation.greedy": False, "sampling.engine.live": 2,
     }  # fmt: skip
     run_dir = run_here(str(PROGRAMS / f"{recipe}.yaml"), tmp_path / "run", tiny)
-    rollouts = read_rollouts(run_dir / "online")
+    rollouts = list(read_jsonl(run_dir / "online/rollouts/0001.jsonl", Rollout))
     assert [rollout.outcome in ("answered", "no_answer") for rollout in rollouts] == [True, True]
     assert all(sum(rollout.main.agent_mask) > 0 for rollout in rollouts)

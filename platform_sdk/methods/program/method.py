@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,15 +13,21 @@ from platform_sdk.config.pipeline import home
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.programs import Program, function_command
+from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Method, Resources, RunContext, open_search
 from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.records import Question, Rollout
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.sampling.engine import SamplingParams
 
+NO_IMAGE_HERE = (
+    "agent.image: an image runs in a cluster's jobs only; submit the recipe, or on this machine override it with "
+    "--set agent.image=null"
+)
 NO_LIMIT = 2**31
 """Prompt length where the recipe states none: the engine refuses what is too long for it."""
 
@@ -56,9 +63,16 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
                 "program gives a query alone; choose a method that searches by the query, e.g. passages"
             )
 
+    def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
+        spec = AgentSpec.model_validate(agent)
+        return None if spec.image is None else ProgramImage(spec.image, serves=spec.command is None)
+
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
-        if run.agent.command is not None and (fault := fault_of(located(run.agent.command, home()))):
+        spec = run.agent
+        if spec.image is not None and RUNNER not in os.environ:
+            raise UserError(NO_IMAGE_HERE)
+        if spec.command is not None and spec.image is None and (fault := fault_of(located(spec.command, home()))):
             raise UserError(f"agent.command: {fault}")
         with open_search(run) as search, ExitStack() as opened:
             yield ProgramResources(search, opened)
@@ -97,9 +111,12 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
 
 
 def program_of(spec: AgentSpec) -> Program:
-    """Return what a recipe's settings run."""
+    """Return what a recipe's settings run. A command with an image runs there, by the runner of this job's pod."""
+    if spec.image is not None:
+        runner = os.environ[RUNNER] if spec.command else ""
+        return Program(spec.command or (), spec.url or "", runner, (), spec.seconds, spec.output_bytes)
     command = function_command(spec.function) if spec.function else located(spec.command or (), home())
-    return Program(command, spec.url or "", spec.environment, spec.seconds, spec.output_bytes)
+    return Program(command, spec.url or "", "", spec.environment, spec.seconds, spec.output_bytes)
 
 
 METHOD = ProgramMethod()
