@@ -30,6 +30,22 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
+TOOL_TEMPLATE = (
+    "{% if tools and messages[0]['role'] != 'system' %}<|system|>Think , then use a tool or write the answer .<|end|>"
+    "{% endif %}{% for message in messages %}{% if message['role'] == 'tool' %}"
+    "{{ '<|user|><result>\\n' + message['content'] + '\\n</result>' }}"
+    "{% else %}{{ '<|' + message['role'] + '|>' + message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "{% set name = call['function']['name'] %}{% set values = call['function']['arguments'].values() | list %}"
+    "{{ '' if loop.first else '\\n' }}{{ '<' + name + '>' }}"
+    "{% if values | length == 1 and values[0] is string %}{{ values[0] }}"
+    "{% else %}{{ call['function']['arguments'] | tojson }}{% endif %}{{ '</' + name + '>' }}"
+    "{% endfor %}{% endif %}{{ '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""The template above, with calls of tools as the method react writes them. It describes no tools: a small model knows
+those that it was trained with."""
+
 
 def tags(*names: str) -> list[str]:
     return [f"<{slash}{name}>" for name in names for slash in ("", "/")]
@@ -125,5 +141,5 @@ def build_tokenizer(max_length: int, successor: Agent | None = None) -> PreTrain
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = TOOL_TEMPLATE if successor == "react" else CHAT_TEMPLATE
     return fast

@@ -20,6 +20,7 @@ COMMANDS = {
         "run": "run:run", "plan": "plan:plan", "compile": "run:compile_", "validate": "run:validate",
         "schema": "run:schema",
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
+        "program": "program:program",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
         "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
         "reproduce": "reproduce:reproduce", "log": "log:log", "approve": "approve:approve",

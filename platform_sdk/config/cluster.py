@@ -78,6 +78,30 @@ class SamplerSpec(Struct):
     resources: SamplerResources = SamplerResources()
 
 
+class ProgramResources(Struct):
+    """Resources of a program's image in each pod that samples, in addition to the other containers'."""
+
+    cpu: Quantity = "4"
+    memory: Quantity = "8Gi"
+
+
+class ProgramSpec(Struct):
+    """Container of a user's program (agent.image in a recipe), a sidecar of jobs that sample."""
+
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="trainjob: the only image that recipes may name, since it is part of the runtimes; null: recipes "
+        "with an image need pytorchjob, and may name any.",
+    )
+    resources: ProgramResources = ProgramResources()
+    open_network: bool = Field(
+        False,
+        description="Run commands although the kernel cannot restrict their connections (Landlock, Linux 6.7): they "
+        "reach whatever the pod reaches.",
+    )
+
+
 class JobSpec(Struct):
     """Settings of a step's job with GPUs."""
 
@@ -89,7 +113,7 @@ class JobSpec(Struct):
     runtime: Name = Field(
         "hopforge",
         description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer, which mounts the workspace. Jobs "
-        "with a vLLM server use the runtime of this name with -online appended.",
+        "with a vLLM server use the runtime of this name with -online appended, and with a program's image -program.",
     )
     image: str = Field(min_length=1, description="Image of the pods; name it by digest for repeatable results.")
     nodes: int = Field(1, ge=1, description="Number of pods.")
@@ -102,6 +126,9 @@ class JobSpec(Struct):
     resources: Resources = Resources()
     sampler: SamplerSpec | None = Field(
         None, description="For recipes that sample with vLLM: engine vllm, or openai without a url."
+    )
+    program: ProgramSpec = Field(
+        ProgramSpec(), exclude_if=equal_to(ProgramSpec()), description="For recipes whose program has an image."
     )
     queue: LabelName | None = Field(
         None, description="Kueue LocalQueue; null: no queue, the job starts as soon as it fits."

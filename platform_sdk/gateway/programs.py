@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.gateway.events import Ended, ProgramOutcome
 from platform_sdk.gateway.isolation import isolated
+from platform_sdk.gateway.runner import run_command
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.processes.commands import search_path
 
@@ -40,6 +42,7 @@ class Program:
 
     Attributes:
         command: run once for each attempt, in hopforge's working directory.
+        runner: address of the runner that runs the command in the program's own image; empty to run it here.
         url: gets a POST for each attempt.
         environment: names of this process's variables that the command gets too.
         seconds: time of an attempt, after which it is ended.
@@ -48,6 +51,7 @@ class Program:
 
     command: tuple[str, ...] = ()
     url: str = ""
+    runner: str = ""
     environment: tuple[str, ...] = ()
     seconds: float = 120.0
     output_bytes: int = 2**20
@@ -63,7 +67,7 @@ class Attempt:
     def __init__(self, program: Program, question: Mapping[str, Any], session: Session) -> None:
         self._program, self._question, self._session = program, question, session
         self._stopped = threading.Event()
-        run = self._request if program.url else self._execute
+        run = self._request if program.url else self._execute_in_image if program.runner else self._execute
         self._thread = threading.Thread(target=self._report, args=(run,), name=f"program {session.name}", daemon=True)
         self._thread.start()
 
@@ -94,6 +98,18 @@ class Attempt:
                     return self._followed(process)
                 finally:
                     process.terminate()  # the guard ends all descendants; without effect where it has ended
+
+    def _execute_in_image(self) -> Ended:
+        program, session = self._program, self._session
+        variables = {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **addresses(session)}
+        question = (json.dumps(self._question, ensure_ascii=False) + "\n").encode()
+        port = urlsplit(session.base_url).port
+        assert port is not None
+        end = run_command(
+            program.runner, program.command, variables, question, port, seconds=program.seconds,
+            output_bytes=program.output_bytes, stderr_bytes=STDERR_BYTES, stop=self._stopped,
+        )  # fmt: skip
+        return self._ended(end.stopped, end.status, end.stdout, end.stderr)
 
     def _environment(self, folder: str) -> dict[str, str]:
         """Return the variables of the program: where the gateway is, those named in the recipe, and no others."""
@@ -139,7 +155,7 @@ class Attempt:
             end_holders(self._session.token)
         return self._ended(stopped, status, bytes(read["stdout"]), bytes(read["stderr"]))
 
-    def _ended(self, stopped: ProgramOutcome | None, status: int, stdout: bytes, stderr: bytes) -> Ended:
+    def _ended(self, stopped: ProgramOutcome | None, status: int | None, stdout: bytes, stderr: bytes) -> Ended:
         said, complained = (text.decode(errors="replace") for text in (stdout, stderr))
         last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
         if stopped is not None:

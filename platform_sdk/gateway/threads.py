@@ -186,7 +186,8 @@ class Threads:
         call.text = self.template.text(completion, "" if call.plain else call.skeleton)
         ends = [call.text.find(stop) for stop in call.stop if stop in call.text]
         content = call.text[: min(ends)] if ends else call.text
-        parsed = self.template.format.parse(content) if parse and call.tools and self.template.format else None
+        form = self.template.format if parse and call.tools else None
+        parsed = None if form is None else form.parse(content, call.tools)
         if parsed is None:
             call.reply = Message("assistant", content)
         else:

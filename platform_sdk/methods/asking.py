@@ -76,14 +76,14 @@ def ask(
     """
     step = run.evaluated
     notes: list[str] = []
-    engine = _engine_here(step.engine, notes)
-    retrieval = RetrievalSpec.model_validate(step.retrieval)
+    engine = engine_here(step.engine, notes)
+    retrieval = retrieval_here(RetrievalSpec.model_validate(step.retrieval))
     method = step.loaded
     step = step.model_copy(
         update={
             "seed": seed,
             "sampling": step.sampling | {"engine": engine.model_dump(mode="json")},
-            "retrieval": retrieval.model_dump(mode="json") | {"device": _device_here(retrieval.device)},
+            "retrieval": retrieval.model_dump(mode="json"),
         }
     )
     context = step.context
@@ -100,7 +100,7 @@ def ask(
     return AnswerAttempt(rollout, known, tuple(notes))
 
 
-def _engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:
+def engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:
     """Return the recipe's engine, or Transformers on the CPU where this machine lacks what that one needs."""
     vllm = spec.engine == "vllm" or spec.brings_server
     if spec.engine == "openai" and not spec.brings_server:
@@ -112,8 +112,10 @@ def _engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:
     return EngineSpec.model_validate(kept | ({"engine": "vllm"} if vllm else {}))
 
 
-def _device_here(device: str) -> str:
-    return "cpu" if device.startswith("cuda") and not visible_gpus() else device
+def retrieval_here(spec: RetrievalSpec) -> RetrievalSpec:
+    """Return the recipe's retrieval, with the encoder on the CPU if this machine has no GPU."""
+    missing = spec.device.startswith("cuda") and not visible_gpus()
+    return spec.model_copy(update={"device": "cpu"}) if missing else spec
 
 
 def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:

@@ -281,4 +281,5 @@ def step_processes(step: MethodStep[Any]) -> StepProcesses:
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
         server_spec=step.server_file if engine.brings_server else None,
+        program=step.loaded.program_image(step.agent),
     )

@@ -26,6 +26,7 @@ from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.methods.context import Context
+from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.run_dir import RunDir
@@ -222,6 +223,13 @@ class Method(ABC, Generic[A, E, Res]):
     def single_process_reason(self, retrieval: RetrievalSpec) -> str | None:
         """Return why only one process can do the run's sampling, or None."""
         return retrieval.single_process_reason if self.searches else None
+
+    def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
+        """Return the image of a user's program that runs beside the sampling processes on a cluster, or None.
+
+        ``agent``: the recipe's settings of the agent.
+        """
+        return None
 
     @contextmanager
     def resources(self, run: RunContext[A]) -> Iterator[Res]:

@@ -129,7 +129,8 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
 
 
 def _program(recipe: Recipe) -> Iterator[Found]:
-    command = getattr(recipe.structs.get("agent"), "command", None)
+    agent = recipe.structs.get("agent")
+    command = None if getattr(agent, "image", None) else getattr(agent, "command", None)
     if command is not None and (fault := fault_of(located(command, home()))):
         yield ("agent", "command"), fault
 

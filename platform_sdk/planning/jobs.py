@@ -85,7 +85,8 @@ def planned_jobs(recipe: Recipe, place: Place) -> tuple[list[PlannedJob], list[s
 def requests_of(pod: Mapping[str, Any]) -> dict[str, float]:
     """Return the sum of the requests of a pod's containers and sidecars, by resource."""
     total: dict[str, float] = {}
-    for container in (*pod["containers"], *pod.get("initContainers", ())):
+    sidecars = [one for one in pod.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
+    for container in (*pod["containers"], *sidecars):
         for resource, quantity in container["resources"]["requests"].items():
             total[resource] = total.get(resource, 0.0) + bytes_of(quantity)
     return total

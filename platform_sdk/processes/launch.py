@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class ProgramImage:
+    """Image of a user's program; ``serves``: its own entry point serves a URL, else the runner runs commands in it."""
+
+    image: str
+    serves: bool = False
+
+
+@dataclass(frozen=True)
 class StepProcesses:
     """Processes of one training, sampling or extraction: ``python -m MODULE --spec FILE``.
 
@@ -31,6 +39,7 @@ class StepProcesses:
         single_process_reason: why there must not be more than one process, if so.
         server_spec: specification of the vLLM server that runs with them (``sampling.serve.ServedModel``).
         shards: number of processes that share nothing, each of which does one part; None: they are connected.
+        program: image of the user's program that runs beside them on a cluster, if there is one.
     """
 
     module: str
@@ -42,6 +51,7 @@ class StepProcesses:
     single_process_reason: str | None = None
     server_spec: Path | None = None
     shards: int | None = None
+    program: ProgramImage | None = None
 
 
 ProcessRunner = Callable[[StepProcesses], None]

@@ -79,9 +79,10 @@ def pieces(rollout: Rollout) -> list[Piece]:
     below, end = _turns(rollout.main, "rollout", 0, tree)
     for other in tree.apart:
         below += _trajectory(other, "rollout", 0, tree)
+    end_of_program = {} if rollout.program is None else {"program": rollout.program.model_dump(mode="json")}
     root = Piece(
         "rollout", None, "rollout", "AGENT", 0, max(end, 1), rollout.question.text, rollout.main.answer,
-        {"outcome": rollout.outcome, "rewards": rollout.rewards, "gold": rollout.question.answers,
+        end_of_program | {"outcome": rollout.outcome, "rewards": rollout.rewards, "gold": rollout.question.answers,
          "weights": rollout.weights, "corpus": rollout.corpus, "seed": rollout.seed},
     )  # fmt: skip
     return [root, *below]
@@ -122,14 +123,15 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
                       used.arguments, used.text, dict(used.figures), used.text if used.error else None)
                 for call, used in enumerate(turn.tool_calls) if used.tool != SEARCH
             ]  # fmt: skip
-        elif turn.evidence or searched:  # a search may find nothing
+        elif turn.evidence or turn.queries or searched:  # a search may find nothing
+            asked = (*turn.queries, *queries)  # a program may search before its first call
             documents = [
                 {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}
                  | item.model_dump(include={"parts", "entities", "source", "query_entities"})}
                 for item in turn.evidence
             ]  # fmt: skip
             found.append(Piece(f"{parent}/evidence {place}", parent, "retrieval", "RETRIEVER", clock, clock + length,
-                               queries or None, documents, {"k": len(documents)}))  # fmt: skip
+                               asked or None, documents, {"k": len(documents)}))  # fmt: skip
         clock += length
         spans = [_trajectory(other, parent, clock, tree) for other in tree.called.get((trajectory.id, place), ())]
         found += [piece for span in spans for piece in span]

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from platform_sdk.gateway.events import CompletionAsked, Ended
 from platform_sdk.gateway.sessions import Session
-from platform_sdk.gateway.tool_calls import HERMES, LLAMA
+from platform_sdk.gateway.tool_calls import HERMES, LLAMA, TAGS
 from platform_sdk.sampling.engine import Completion
 from tests.gateway.templates import TOOLS, tokenizer, written_call
 
@@ -83,6 +83,31 @@ def test_llama_calls_are_parsed_with_and_without_the_tag() -> None:
     assert LLAMA.parse('<|python_tag|>{"name": "f", "parameters": {"a" : 1}}') == ("", (("f", '{"a" : 1}'),))
     assert LLAMA.parse('{"name": "f", "parameters": {}} and more') is None
     assert HERMES.parse('<tool_call>{"name": "f", "arguments": {}}</tool_call> so') is None
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("So.\n<find>Ida's film</find>", ("So.", (("find", '{"query": "Ida\'s film"}'),))),
+        ('<find>{"query":"Ida", "k": 2}</find>', ("", (("find", '{"query":"Ida", "k": 2}'),))),
+        ("<find>a</find>\n<add>b</add>", ("", (("find", '{"query": "a"}'), ("add", '{"query": "b"}')))),
+        ("<find>a</find> and more", None),
+        ("<find> </find>", None),
+        ("<find>a</add>", None),
+        ("<other>a</other>", None),
+        ("<answer>a</answer>", None),
+    ],
+)
+def test_tags_hold_the_only_text_argument_or_json(text: str, calls: Any) -> None:
+    assert TAGS.parse(text, TOOLS) == calls
+
+
+def test_plain_text_in_a_tag_is_no_call_of_a_function_with_two_required_arguments() -> None:
+    fields = {"a": {"type": "string"}, "b": {"type": "string"}}
+    parameters = {"type": "object", "properties": fields, "required": ["a", "b"]}
+    tool = {"type": "function", "function": {"name": "join", "description": "", "parameters": parameters}}
+    assert TAGS.parse("<join>x</join>", [tool]) is None
+    assert TAGS.parse('<join>{"a": "x", "b": "y"}</join>', [tool]) is not None
 
 
 def test_stream_joins_to_the_whole_reply(session: Session) -> None:

@@ -12,6 +12,7 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
       badge(rollout.right ? "right" : "wrong", rollout.right ? "good" : "bad"),
       badge(data.phases[rollout.phase].name), badge(rollout.outcome.replaceAll("_", " ")));
     if (rollout.malformed) badges.append(badge(`${rollout.malformed} malformed`, "warn"));
+    if (rollout.program) badges.append(badge(`${rollout.program.threads} thread${rollout.program.threads === 1 ? "" : "s"}`));
     if (rollout.accepted) badges.append(badge("accepted for training", "accent"));
     if (rollout.type) badges.append(badge(rollout.type));
     if (rollout.hops) badges.append(badge(`${rollout.hops} hop${rollout.hops > 1 ? "s" : ""}`));
@@ -21,14 +22,25 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
         .filter((node) => node !== null);
     }
     return [make("h3", "", rollout.question), badges, verdict(rollout), also(rollout), steps(rollout), ...dialogue(rollout.main, rollout.gold), apart(rollout),
-      footnote(rollout)].filter((node) => node !== null);
+      program(rollout), footnote(rollout)].filter((node) => node !== null);
   };
 
-  // What no turn called, and what is recorded for scoring only.
+  // Threads of a program beside its main one, trajectories that no turn called, and those recorded for scoring only.
   const apart = (rollout) => rollout.apart.length
-    ? make("details", "apart", make("summary", "", `Recorded apart (${rollout.apart.length})`),
+    ? make("details", "apart", make("summary", "", `${rollout.program ? "Other threads" : "Recorded apart"} (${rollout.apart.length})`),
       make("div", "called", ...rollout.apart.map((one) => card(one, rollout.gold))))
     : null;
+
+  // The end of a user's program: what it asked for and did not get, and the last of its standard error.
+  const program = (rollout) => {
+    if (!rollout.program) return null;
+    const { status, notes, measures, stderr } = rollout.program;
+    const node = make("details", "apart", make("summary", "", status === null ? "Program" : `Program (exit status ${status})`));
+    if (notes.length) node.append(make("ul", "queries", ...notes.map((note) => make("li", "", note))));
+    if (Object.keys(measures).length) node.append(make("p", "", `It reported ${listed(measures)}.`));
+    node.append(stderr.trim() ? make("div", "said env", stderr.trim()) : make("p", "", "Nothing on standard error."));
+    return node;
+  };
 
   const verdict = (rollout) => {
     const box = make("div", "verdict",
@@ -61,6 +73,7 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
     const found = evidenceToo && turn.evidence ? evidence(turn.evidence, gold) : [];
     if (place === 0 && !agent) {
       node.append(make("details", "", make("summary", "", "Prompt"), make("div", "said env", turn.text)));
+      if (turn.queries) node.append(make("ul", "queries", ...turn.queries.map((query) => make("li", "", query))));
       node.append(...found);
       return node;
     }
@@ -109,10 +122,11 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
     const items = one.turns.flatMap((turn) => turn.evidence || []);
     const single = spokenTurns.length < 2;
     return make("section", "trajectory",
-      make("div", "who", `${one.role} ${one.id}`, one.use === "training" ? null : badge(`for ${one.use} only`)),
+      make("div", "who", `${one.role} ${one.id}`, one.reason ? badge(`thread: ${one.reason}`) : null,
+        one.use === "training" ? null : badge(`for ${one.use} only`)),
       heading ? make("h4", "", heading) : null,
       ...(single && items.length ? evidence(items, gold) : []),
-      one.answer === null ? make("p", "malformed", "No answer") : make("p", "sentence", one.answer),
+      one.answer !== null ? make("p", "sentence", one.answer) : one.reason ? null : make("p", "malformed", "No answer"),
       ...spokenTurns.filter((turn) => turn.malformed).map((turn) => make("div", "malformed", `Malformed: ${turn.malformed}`)),
       make("details", "", make("summary", "", "Dialogue"), ...dialogue(one, gold, !single)));
   };

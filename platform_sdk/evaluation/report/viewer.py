@@ -44,6 +44,8 @@ def viewer_data(samples: list[Sample]) -> dict[str, Any]:
 def _rollout(phase: int, rollout: Rollout, sample: Sample, table: Table) -> dict[str, Any]:
     question = rollout.question
     context = _Context(call_tree(rollout), GoldEvidence(rollout), table)
+    began = rollout.program.threads if rollout.program else ()
+    reasons = {one.id: {"reason": why} for one, why in zip(rollout.trajectories, began, strict=False)}
     return {
         "phase": phase,
         "id": rollout.id,
@@ -59,15 +61,27 @@ def _rollout(phase: int, rollout: Rollout, sample: Sample, table: Table) -> dict
         "malformed": rollout.malformed_turns,
         "accepted": rollout.id in sample.accepted,
         "tokens": sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories),
-        "main": _trajectory(rollout.main, context),
+        "main": _trajectory(rollout.main, context) | reasons.get(rollout.main.id, {}),
         "steps": _steps(rollout, sample),
-        "apart": [_trajectory(other, context) for other in context.tree.apart],
+        "apart": [_trajectory(other, context) | reasons.get(other.id, {}) for other in context.tree.apart],
+        "program": _program(rollout),
         "trace": trace_of(rollout.main, context.gold.places(rollout.main)) if is_trace(rollout) else None,
         "gold": context.gold.found_by(rollout),
         "selects": any(trajectory.selected for trajectory in rollout.trajectories),
         "weights": rollout.weights,
         "corpus": rollout.corpus,
     }
+
+
+def _program(rollout: Rollout) -> dict[str, Any] | None:
+    """Return the end of the user's program; None if the agent is built in."""
+    end = rollout.program
+    if end is None:
+        return None
+    return {
+        "threads": len(end.threads), "status": end.status, "notes": end.notes, "measures": end.measures,
+        "stderr": end.stderr[-LONGEST_CALL:],
+    }  # fmt: skip
 
 
 def _steps(rollout: Rollout, sample: Sample) -> list[dict[str, Any]]:

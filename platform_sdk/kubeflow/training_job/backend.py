@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from platform_sdk.config.cluster import JobSpec
+from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import ClusterApi, Forbidden, serves
 from platform_sdk.kubeflow.training_job.description import Description
@@ -38,6 +39,7 @@ def choose_backend(job: Description, connection: Any, tell: Callable[[str], None
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
+    _check_program(job)
     if job.indexed or job.spec.backend is not None:
         return job
     for candidate in (with_backend(job, name) for name in get_args(BackendName)):
@@ -48,9 +50,30 @@ def choose_backend(job: Description, connection: Any, tell: Callable[[str], None
 
 def with_decided_backend(job: Description) -> Description | None:
     """Return the job with the backend that the cluster file and the job decide; None if the cluster's APIs decide."""
+    _check_program(job)
     if job.indexed or job.spec.backend is not None:
         return job
-    return with_backend(job, "pytorchjob") if job.spec.minimum_nodes is not None else None
+    only_pytorchjob = job.spec.minimum_nodes is not None or _outside_runtimes(job) is not None
+    return with_backend(job, "pytorchjob") if only_pytorchjob else None
+
+
+def _outside_runtimes(job: Description) -> str | None:
+    """Return why a job's program cannot be in a TrainJob, or None. A TrainJob cannot add a container to its runtime."""
+    if job.program is None:
+        return None
+    if job.program.program.serves:
+        return "agent.url of an image"
+    image = job.program.program.image
+    return None if image == job.spec.program.image else f"agent.image {image}, which is not job.program.image,"
+
+
+def _check_program(job: Description) -> None:
+    """Raise a UserError if the cluster file wants a TrainJob for a program that only a PyTorchJob can have."""
+    if job.spec.backend == "trainjob" and (reason := _outside_runtimes(job)):
+        raise UserError(
+            f"{reason} cannot be in a TrainJob; set job.backend: pytorchjob in the cluster's file, or name the image "
+            "in job.program.image and apply the runtimes again (python -m platform_sdk.kubeflow.training_job.runtime)"
+        )
 
 
 def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None]) -> BackendName:

@@ -10,18 +10,23 @@ from typing import Any
 
 from platform_sdk.config.cluster import JobSpec, SamplerSpec, Workspace
 from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
     POD_SECURITY,
+    PROGRAM_PORT,
     SAMPLER_PORT,
     SERVER_SPEC,
     amounts,
     folder_mount,
+    program,
+    program_volumes,
     server,
     shared_mounts,
     volumes,
 )
+from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.sampling.serve import HOST
 
 MANAGER = "hopforge"
@@ -78,6 +83,14 @@ class Sidecar:
 
 
 @dataclass(frozen=True)
+class ProgramSidecar:
+    """A user's program in every pod; ``runner_image`` has the runner, which is copied into the program's container."""
+
+    program: ProgramImage
+    runner_image: str
+
+
+@dataclass(frozen=True)
 class Description:
     """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU, or for ``gpus_each``.
 
@@ -100,6 +113,7 @@ class Description:
     sidecar: Sidecar | None = None
     run_folder: str | None = None
     indexed: bool = False
+    program: ProgramSidecar | None = None
 
     @property
     def name(self) -> str:
@@ -179,7 +193,8 @@ class Description:
                     amounts(own.cpu, own.memory, own.gpus, own.gpu_resource)
                     | {name: str(count) for name, count in own.others.items()},
                     ({} if self.indexed else OWN_STORE)
-                    | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
+                    | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {})
+                    | ({RUNNER: f"127.0.0.1:{PROGRAM_PORT}"} if self.program else {}),
                 )
             ],
             "volumes": volumes(self.workspace, own.shared_memory),
@@ -189,6 +204,13 @@ class Description:
         }  # fmt: skip
         if self.sidecar is not None:
             pod["initContainers"] = [self._server(self.sidecar)]
+        if self.program is not None:
+            own_image = self.program.program
+            containers = program(
+                own_image.image, self.spec.program, self.program.runner_image, serves=own_image.serves
+            )  # fmt: skip
+            pod["initContainers"] = [*pod.get("initContainers", ()), *containers]
+            pod["volumes"] = [*pod["volumes"], *program_volumes()]
         if self.spec.node_selector:
             pod["nodeSelector"] = dict(self.spec.node_selector)
         if self.spec.tolerations:

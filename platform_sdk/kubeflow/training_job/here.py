@@ -14,7 +14,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import has_credentials
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
-from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
+from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, ProgramSidecar, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import Record, reached, run_job
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count
 
@@ -119,6 +119,7 @@ def describe(
         environment=tuple((name, _passed_on(name, variables)) for name in PASSED_ON if name in variables),
         sidecar=None if served is None or sampler is None else Sidecar(sampler, str(served.resolve())),
         indexed=processes.shards is not None,
+        program=None if processes.program is None else ProgramSidecar(processes.program, cluster.job.image),
     )
 
 

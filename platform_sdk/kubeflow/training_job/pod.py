@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
-from platform_sdk.config.cluster import SamplerSpec, Workspace
+from platform_sdk.config.cluster import ProgramSpec, SamplerSpec, Workspace
 from platform_sdk.sampling.serve import HEALTH, HOST
 
 USER = 10001
@@ -16,6 +17,12 @@ SAMPLER_PORT = 8000
 SERVER_SPEC = "HOPFORGE_SERVER_SPEC"
 """Environment variable of the vLLM server's container: file with the specification of the served model."""
 WORKSPACE, SHARED_MEMORY, SCRATCH = "workspace", "shared-memory", "scratch"
+PROGRAM, PROGRAM_RUNNER, PROGRAM_SCRATCH = "program", "program-runner", "program-scratch"
+"""Container of a user's program, and its volumes; ``program-runner`` is also the container that copies the runner."""
+PROGRAM_USER = 10002
+"""User and group of a program: not those of the other containers."""
+PROGRAM_PORT = 8700
+_RUNNER_IN_IMAGE, _RUNNER = "/usr/local/bin/hopforge-runner", "/runner/hopforge-runner"
 
 POD_SECURITY: dict[str, Any] = {
     "runAsNonRoot": True,
@@ -88,3 +95,48 @@ def server(sampler: SamplerSpec, workspace: Workspace, gpu_resource: str) -> dic
             "failureThreshold": 180,  # half an hour to load a large model from a network's file system
         },
     }
+
+
+def program_volumes() -> list[dict[str, Any]]:
+    """Return the volumes of a program: the runner, and the program's temporary files."""
+    return [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in _PROGRAM_VOLUMES.items()]
+
+
+_PROGRAM_VOLUMES = {PROGRAM_RUNNER: "16Mi", PROGRAM_SCRATCH: "8Gi"}
+
+
+def program(image: str, spec: ProgramSpec, runner_image: str, *, serves: bool = False) -> list[dict[str, Any]]:
+    """Return the containers of a user's program: a native sidecar, and before it one that copies the runner.
+
+    The sidecar has no variable, no Secret, no token of an account and no folder but its own two volumes. An image that
+    ``serves`` a URL runs its own entry point, without the runner.
+    """
+    own = amounts(spec.resources.cpu, spec.resources.memory, 0, "")
+    security = {**CONTAINER_SECURITY, "runAsUser": PROGRAM_USER, "runAsGroup": PROGRAM_USER}
+    sidecar: dict[str, Any] = {
+        "name": PROGRAM,
+        "image": image,
+        "resources": {"requests": own, "limits": dict(own)},
+        "volumeMounts": [{"name": PROGRAM_SCRATCH, "mountPath": "/tmp"}],
+        "securityContext": security,
+        "restartPolicy": "Always",
+    }
+    if serves:
+        return [sidecar]
+    little = amounts("100m", "64Mi", 0, "")
+    folder = str(PurePosixPath(_RUNNER).parent)
+    copy = {
+        "name": PROGRAM_RUNNER,
+        "image": runner_image,
+        "command": ["cp", _RUNNER_IN_IMAGE, _RUNNER],
+        "resources": {"requests": little, "limits": dict(little)},
+        "volumeMounts": [{"name": PROGRAM_RUNNER, "mountPath": folder}],
+        "securityContext": CONTAINER_SECURITY,
+    }
+    command = [_RUNNER, str(PROGRAM_PORT)]
+    sidecar |= {
+        "command": [*command, *(["--open-network"] if spec.open_network else [])],
+        "startupProbe": {"exec": {"command": [*command, "--check"]}, "periodSeconds": 2, "failureThreshold": 60},
+    }
+    mount = {"name": PROGRAM_RUNNER, "mountPath": folder, "readOnly": True}
+    return [copy, {**sidecar, "volumeMounts": [*sidecar["volumeMounts"], mount]}]

@@ -4,7 +4,8 @@ A TrainJob patches its runtime. Its patch can mount a volume only once, and Kueu
 Trainer 2.2 knows, so the patch holds the run's own settings and the runtime all others.
 
 ``python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml`` prints the runtimes of a cluster file: one for
-jobs, and with ``job.sampler`` another for jobs with a vLLM server, whose container no patch could add. The runtimes of
+jobs, with ``job.sampler`` another for jobs with a vLLM server, whose container no patch could add, and with
+``job.program.image`` two more for jobs with a program of this image. The runtimes of
 ``pipelines/cluster.yaml`` are in ``manifests/trainer``.
 """
 
@@ -22,6 +23,8 @@ from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
     POD_SECURITY,
+    program,
+    program_volumes,
     server,
     shared_mounts,
     volumes,
@@ -35,11 +38,16 @@ RESTARTED = (130, 137, 143)
 
 def runtimes(cluster: ClusterSpec) -> list[dict[str, Any]]:
     """Return all runtimes of a cluster file."""
-    return [render(cluster)] + ([render(cluster, cluster.job.sampler)] if cluster.job.sampler is not None else [])
+    samplers = [None] if cluster.job.sampler is None else [None, cluster.job.sampler]
+    images = [None] if cluster.job.program.image is None else [None, cluster.job.program.image]
+    return [render(cluster, sampler, image) for image in images for sampler in samplers]
 
 
-def render(cluster: ClusterSpec, sampler: SamplerSpec | None = None) -> dict[str, Any]:
-    """Return the runtime that ``job.runtime`` of a cluster file names; with ``sampler``, its variant for online jobs.
+def render(
+    cluster: ClusterSpec, sampler: SamplerSpec | None = None, program_image: str | None = None
+) -> dict[str, Any]:
+    """Return the runtime that ``job.runtime`` of a cluster file names; with ``sampler``, its variant for online jobs,
+    and with ``program_image`` for jobs whose program has this image.
 
     As in a PyTorchJob, a pod that a signal ended is replaced, at most ``job.restarts`` times, and any other exit code
     fails the job at once. Pods that are preempted or drained are replaced without being counted.
@@ -60,6 +68,9 @@ def render(cluster: ClusterSpec, sampler: SamplerSpec | None = None) -> dict[str
     }
     if sampler is not None:
         pod["initContainers"] = [server(sampler, cluster.workspace, job.resources.gpu_resource)]
+    if program_image is not None:
+        pod["initContainers"] = [*pod.get("initContainers", ()), *program(program_image, job.program, job.image)]
+        pod["volumes"] = [*pod["volumes"], *program_volumes()]
     pod_job = {
         "backoffLimit": job.restarts,
         "podFailurePolicy": {
@@ -78,7 +89,10 @@ def render(cluster: ClusterSpec, sampler: SamplerSpec | None = None) -> dict[str
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
-        "metadata": {"name": runtime_name(job, sampler is not None), "labels": {f"{GROUP}/framework": "torch"}},
+        "metadata": {
+            "name": runtime_name(job, sampler is not None, program_image is not None),
+            "labels": {f"{GROUP}/framework": "torch"},
+        },
         "spec": {
             "mlPolicy": {"numNodes": 1, "torch": {}},
             "template": {"spec": {"replicatedJobs": [{"name": CONTAINER, "template": labelled}]}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.credit import NO_ANSWER_OPENING, InformationGainSpec
@@ -17,6 +17,7 @@ from platform_sdk.methods.program.launch import ProgramResources, open_resources
 from platform_sdk.methods.program.sessions import RecordedSessions
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.selection import Iteration
+from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.training.credit import Credit
@@ -38,6 +39,10 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
                 f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and a "
                 "program gives a query alone; choose a method that searches by the query, e.g. passages"
             )
+
+    def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
+        spec = AgentSpec.model_validate(agent)
+        return None if spec.image is None else ProgramImage(spec.image, serves=spec.command is None)
 
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:

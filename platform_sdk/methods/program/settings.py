@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +12,8 @@ from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
+
+_POD = ("127.0.0.1", "localhost")
 
 
 class SessionsSpec(Struct):
@@ -60,6 +63,12 @@ class AgentSpec(Struct):
         None, pattern=r"^https?://\S+$", description="URL of a service that gets a POST for each attempt"
     )
     function: str | None = Field(None, description="a Python function, as package.module:function; it may be async")
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="on a cluster: image of the program, in which command runs or which serves url; it has no access "
+        "to Secrets, the API server or the workspace",
+    )
     environment: tuple[str, ...] = Field((), description="names of environment variables that a command gets too")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a completion")
     seconds: float = Field(120.0, gt=0, le=86_400, description="maximum seconds of an attempt")
@@ -113,6 +122,10 @@ class AgentSpec(Struct):
     def _is_one_program(self) -> Self:
         if sum(value is not None for value in (self.command, self.url, self.function)) != 1:
             raise ValueError("a program is a command, a url or a function; set exactly one of them")
-        if self.environment and self.command is None:
-            raise ValueError("environment is for a command; leave it out")
+        if self.environment and (self.command is None or self.image is not None):
+            raise ValueError("environment is for a command without an image; leave it out")
+        if self.image is not None and self.function is not None:
+            raise ValueError("image is for a command or a url; a function runs in hopforge's own processes")
+        if self.image is not None and self.url is not None and urlsplit(self.url).hostname not in _POD:
+            raise ValueError("url of an image must be one of the pod itself: http://127.0.0.1:PORT/…")
         return self

@@ -1,4 +1,4 @@
-"""The retriever service: ``POST /v1/search`` and the operational routes.
+"""The retriever service: ``POST /v1/search``, the same search over MCP at ``/mcp``, and the operational routes.
 
 A failed dependency gives 503 with Retry-After, never an empty result. A request is authenticated before its body is
 read, and a body is read only up to the size limit.
@@ -19,6 +19,8 @@ from starlette.requests import ClientDisconnect
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.service.hosting import Host
+from platform_sdk.retrieval.service.mcp_tool import PATH as MCP
+from platform_sdk.retrieval.service.mcp_tool import McpTool
 from platform_sdk.retrieval.service.metrics import Metrics, RequestCounter
 from platform_sdk.retrieval.service.refusals import (
     OneLength,
@@ -58,10 +60,11 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> Fa
     The OpenAPI document is served only without ``tokens``; pages that load external scripts are never served.
     """
     host = Host(spec, metrics)
+    tool = McpTool(host, metrics, spec.deadline_seconds)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with host.open():  # /healthz answers meanwhile
+        async with host.open(), tool.open():  # /healthz answers meanwhile
             yield
 
     app = FastAPI(
@@ -70,11 +73,13 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> Fa
     )  # fmt: skip
     app.state.host = host
     handle_refusals(app)
-    _add_searching(app, spec, host, metrics, _team(tokens), [401] if tokens else [])
+    team = _team(tokens)
+    _add_searching(app, spec, host, metrics, team, [401] if tokens else [])
+    _add_mcp(app, tool, team)
     _add_operations(app, host, tokens)
     _describe_body(app)
     app.add_middleware(OneLength)
-    app.add_middleware(RequestCounter, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
+    app.add_middleware(RequestCounter, metrics=metrics, routes=frozenset({*app.openapi()["paths"], MCP}))
     return app
 
 
@@ -164,6 +169,16 @@ def _add_searching(
     @app.get("/v1/collections", responses=described(*strangers, 500, 503), summary="The collections a team may search")
     async def collections(team: Annotated[str | None, Depends(team)]) -> list[ListedCollection]:
         return host.collections_of(team)
+
+
+def _add_mcp(app: FastAPI, tool: McpTool, team: Team) -> None:
+    # MCP describes itself, so the route is not in OpenAPI.
+    @app.post(MCP, include_in_schema=False)
+    async def mcp(request: Request, team: Annotated[str | None, Depends(team)]) -> Response:
+        try:
+            return tool.response(request, await _body(request), team)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
 
 
 def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
