@@ -26,7 +26,7 @@ from platform_sdk.config.plan import make_plan
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import FromTask, Plan
 from platform_sdk.kubeflow.component import Signature, made, task_component
-from platform_sdk.kubeflow.lifecycle import begun_with, packed
+from platform_sdk.kubeflow.lifecycle import SUBMITTED_BY, begun_with, packed
 from platform_sdk.kubeflow.limits import LABEL_VALUE, PIPELINE_NAME
 from platform_sdk.kubeflow.placement import place
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
@@ -71,6 +71,9 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> GraphComponent:
         )
         for field in form
     }
+    inputs[SUBMITTED_BY] = structures.InputSpec(
+        "String", default="", optional=True, description="Name of the person who starts the run, for its records"
+    )
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     # KFP asks the function for its parameters' names.
     body.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs])  # type: ignore[attr-defined]
@@ -137,7 +140,7 @@ _PLACE = {"run_id": "string", "run_name": "string", "workspace": "string"}
 
 
 def _begin_component(form: Sequence[FormField]) -> Any:
-    inputs = {"recipe": "string"} | {field.name: field.type for field in form}
+    inputs = {"recipe": "string"} | {field.name: field.type for field in form} | {SUBMITTED_BY: "string"}
     return made(Signature(BEGIN, inputs, {"run_dir": "string", "settings": "string"}), "begin", _PLACE, "")
 
 

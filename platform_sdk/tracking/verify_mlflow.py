@@ -12,6 +12,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import adopted_run
+from platform_sdk.tracking.assessments import compare_assessments
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
 from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, StoredVersion, directories, first_start
@@ -259,6 +260,8 @@ class StoreCheck:
                 yield Finding(thing=thing, kind="missing", expected=info.trace_id)
             elif different := _trace_difference(info, spans, trace):
                 yield Finding(thing=thing, kind="altered", found=different)
+            if trace is not None:
+                yield from compare_assessments(thing, info.assessments, trace.info.assessments)
         for trace_id in stored:
             yield Finding(thing=f"MLflow trace {trace_id}", kind="added")
 

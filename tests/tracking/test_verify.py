@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.entities import AssessmentSource
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
@@ -188,6 +189,8 @@ def test_an_attack_on_files_is_named_and_nothing_else(folder: Path, attack: str)
     assert found(folder / RUN) == expected
 
 
+TRACES = [f"MLflow trace eval-{phase}/{id}" for phase in ("start", "final") for id in ("q0#0", "q1#1")]
+STEPS = ("/corpus", "/policy", "/eval-start", "/train-warmup", "/eval-final", "/report")
 DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
     "metric": (
         "UPDATE metrics SET value = 0.99 WHERE key = 'eval-final/em'",
@@ -250,9 +253,53 @@ DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
         "UPDATE registered_model_aliases SET alias = 'best'",
         {("missing", "MLflow model small: alias small"), ("added", "MLflow model small: alias best")},
     ),
+    "user": (
+        "UPDATE tags SET value = 'somebody' WHERE key = 'mlflow.user'",
+        {("altered", f"MLflow run small{step}: tag mlflow.user") for step in ("", *STEPS)},
+    ),
+    "source": (
+        "UPDATE tags SET value = 'other.py' WHERE key = 'mlflow.source.name'",
+        {("altered", f"MLflow run small{step}: tag mlflow.source.name") for step in ("", *STEPS)},
+    ),
+    "licence": (
+        "UPDATE tags SET value = 'own MIT' WHERE key = 'dataset_licence'",
+        {("altered", f"MLflow run small{step}: tag dataset_licence") for step in ("", "/corpus")},
+    ),
+    "reward": (
+        "UPDATE assessments SET value = '0.0' WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "judge": (
+        "UPDATE assessments SET source_id = 'another' WHERE name = 'f1'",
+        {("altered", f"{trace}: assessment f1") for trace in TRACES},
+    ),
+    "source of a reward": (
+        "UPDATE assessments SET source_type = 'HUMAN' WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "gold answers": (
+        "UPDATE assessments SET value = '[\"Paris\"]' WHERE name = 'expected_answers'",
+        {("altered", f"{trace}: assessment expected_answers") for trace in TRACES},
+    ),
+    "reward overridden": (
+        "UPDATE assessments SET valid = 0 WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "reward removed": (
+        "DELETE FROM assessments WHERE name = 'em'",
+        {("missing", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "reward added": (
+        "INSERT INTO assessments (assessment_id, trace_id, experiment_id, trace_timestamp_ms, name, assessment_type, "
+        "value, created_timestamp, last_updated_timestamp, source_type, source_id, valid, is_numeric_value) "
+        "SELECT 'a-other' || assessment_id, trace_id, experiment_id, trace_timestamp_ms, 'correct', assessment_type, "
+        "value, created_timestamp, last_updated_timestamp, source_type, source_id, valid, is_numeric_value "
+        "FROM assessments WHERE name = 'em'",
+        {("added", f"{trace}: assessment correct") for trace in TRACES},
+    ),
     "trace": (
         "UPDATE trace_tags SET value = 'correct' WHERE key = 'outcome'",
-        {("altered", f"MLflow trace eval-{phase}/{id}") for phase in ("start", "final") for id in ("q0#0", "q1#1")},
+        {("altered", trace) for trace in TRACES},
     ),
 }  # fmt: skip
 
@@ -264,6 +311,39 @@ def test_an_edit_of_mlflows_database_is_named_and_nothing_else(folder: Path, att
         database.execute(statement)
     database.close()
     assert found(folder / RUN) == expected
+
+
+def test_assessments_by_people_may_be_added_but_not_replace_recorded_ones(folder: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(client.tracking_uri)
+    [experiment] = {
+        run.info.experiment_id for run in client.search_runs([e.experiment_id for e in client.search_experiments()])
+    }
+    trace = next(trace for trace in client.search_traces(locations=[experiment]))
+    source = AssessmentSource("HUMAN", "ann@example.com")
+    mlflow.log_feedback(trace_id=trace.info.trace_id, name="useful", value=True, source=source)
+    assert found(folder / RUN) == set()
+    em = next(one for one in trace.info.assessments if one.name == "em")
+    mlflow.override_feedback(trace_id=trace.info.trace_id, assessment_id=em.assessment_id, value=1, source=source)
+    label = f"MLflow trace {trace.info.client_request_id}: assessment em"
+    assert found(folder / RUN) == {("altered", label), ("added", label)}
+
+
+def test_a_trace_holds_rewards_with_their_sources_and_gold_answers(original: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{original / 'mlflow.db'}")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    trace = next(
+        one for one in client.search_traces(locations=experiments) if one.info.client_request_id == "eval-final/q0#0"
+    )
+    shown = {
+        one.name: (one.source.source_type, one.source.source_id, (one.feedback or one.expectation).value)
+        for one in trace.info.assessments
+    }
+    assert shown == {
+        "em": ("CODE", "hopforge/mygo", 1.0),
+        "f1": ("LLM_JUDGE", "a-judge", 1.0),
+        "expected_answers": ("CODE", "dataset world", ["Lyon", "Lyons"]),
+    }
 
 
 def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
