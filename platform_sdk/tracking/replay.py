@@ -58,7 +58,7 @@ class StoredModel:
 
 @dataclass
 class StoredVersion:
-    """Contents of a version of a registered model."""
+    """Contents of a version of a registered model; ``run_approval`` is the tag ``approved`` of its run, if read."""
 
     name: str
     version: str
@@ -66,6 +66,7 @@ class StoredVersion:
     tags: dict[str, str]
     description: str = ""
     aliases: frozenset[str] = frozenset()
+    run_approval: str | None = None
 
 
 class Memory:

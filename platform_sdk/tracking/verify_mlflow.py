@@ -76,6 +76,7 @@ class StoreCheck:
         run, experiment = found
         models = self._store.models(experiment, str(ids[parent]))
         self._weights = {model.model_id: model.tags.get(WEIGHTS, model.model_id) for model, _ in models}
+        self._approval = run.tags.get(TAG, "")
         runs: dict[str, StoredRun] = {parent: run}
         head = run.tags.get(HEAD, "")
         if self._files.finished:
@@ -219,6 +220,8 @@ class StoreCheck:
 
     def _versions(self, run_id: str) -> Iterator[Finding]:
         versions = self.versions = self._store.versions(run_id)
+        for version in versions:
+            version.run_approval = self._approval
         by_model = {self._weights.get(one.model_id, one.tags.get(WEIGHTS, "")): one for one in versions}
         numbers: dict[str, str] = {}
         names = {version.name for version in self._expected.versions}

@@ -23,6 +23,7 @@ from tests.tracking.test_verify import RUN, SCORES
 ALIAS = "MLflow model small: alias approved"
 TAG = "MLflow model small/1: tag approved"
 SIGNED = "approval of small/1"
+RUN_TAG = "MLflow run small: tag approved"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,6 +119,20 @@ def test_edited_approval_in_mlflow_is_named(folder: Path) -> None:
     assert found(folder) == (1, {("missing", TAG), ("missing", ALIAS)})
 
 
+def test_edited_approval_of_the_run_in_mlflow_is_named(folder: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    run_id = client.get_model_version("small", "1").run_id
+    client.set_tag(run_id, "approved", "model approved by Grace")
+    assert found(folder) == (1, {("added", RUN_TAG)})
+    client.delete_tag(run_id, "approved")
+    approve(folder, "--name", "Ada")
+    assert "approved by Ada" in client.get_run(run_id).data.tags["approved"]
+    client.set_tag(run_id, "approved", "model approved by Grace")
+    assert found(folder) == (1, {("altered", RUN_TAG)})
+    client.delete_tag(run_id, "approved")
+    assert found(folder) == (1, {("missing", RUN_TAG)})
+
+
 def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Path) -> None:
     approvers = tmp_path / "approvers"
     ada, grace = make_key(folder, "ada", approvers), make_key(folder, "grace", approvers)
@@ -145,6 +160,7 @@ def test_withdrawn_signature_is_not_valid_for_another_entry(folder: Path, tmp_pa
     from platform_sdk.tracking.log.approvers import shown
 
     client.set_model_version_tag("small", "1", "approved", shown(forged))
+    client.set_tag(client.get_model_version("small", "1").run_id, "approved", shown(forged))
     assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
 
 

@@ -23,6 +23,7 @@ JOB = Description(
     spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
     owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid-wf"),
 )  # fmt: skip
+IMAGE = f"sha256:{'0a' * 32}"
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -73,7 +74,12 @@ class Cluster:
         for pod in ("master-0", "worker-0"):
             self.server.pods[f"{name}-{pod}"] = {
                 "metadata": {"name": f"{name}-{pod}", "labels": {"training.kubeflow.org/job-name": name}},
-                "status": {"phase": "Running"},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "pytorch", "image": "registry/trainer", "imageID": f"registry/trainer@{IMAGE}"}
+                    ],
+                },
             }
         self.server.condition(self.server.job(), "Running")
 
