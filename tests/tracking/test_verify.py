@@ -17,6 +17,7 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.tracking import finish_run, manifest, start_run, step_run
+from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.verify import verify_run, verify_target
@@ -397,6 +398,19 @@ def test_a_run_of_format_1_is_resumed_and_verified(tmp_path: Path) -> None:
     assert verify_run(run_dir).findings == ()
     (run_dir / SCORES).write_text("{}")
     assert found(run_dir) == {("altered", SCORES)}
+
+
+def test_a_run_of_format_1_is_whole_after_its_steps_ran_again(tmp_path: Path) -> None:
+    """Its rollouts were sent without assessments, and are sent again with them."""
+    run_dir = Path(shutil.copytree(FORMAT_1, tmp_path / "runs")) / RUN
+    deliver(run_dir)
+    start_run(run_dir, RECIPE, follow=False)
+    for phase in ("eval-start", "eval-final"):
+        with step_run(run_dir, phase) as step:
+            step.seal(run_dir / phase)
+            step.log_rollouts(run_dir / phase / "rollouts.jsonl", sources=RewardSources(method="mygo"))
+    finish_run(run_dir, "FINISHED")
+    assert verify_run(run_dir).findings == ()
 
 
 def test_an_artifact_edited_in_mlflow_is_named_and_nothing_else(folder: Path) -> None:
