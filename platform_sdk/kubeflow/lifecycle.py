@@ -157,7 +157,7 @@ def reopen(run_dir: Path) -> None:
     """Resume a run that has ended: Kubeflow retries a run from its failed step, not from its first step."""
     events = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if events and events[-1].get("status"):
-        submitted_by = manifest.read(run_dir)[0].origin.get(SUBMITTED_BY, "")
+        submitted_by = next((entry.origin.get(SUBMITTED_BY, "") for entry in manifest.read(run_dir)), "")
         _start(run_dir, read_object(run_dir / CLAIM), submitted_by)
 
 

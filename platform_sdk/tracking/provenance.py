@@ -21,6 +21,8 @@ from platform_sdk.files import sha256
 
 COMMIT = "HOPFORGE_COMMIT"
 """Environment variable of the images with the commit that they were built from."""
+POD = "KFP_POD_NAME"
+"""Environment variable of Kubeflow Pipelines with the name of a step's pod."""
 DIFF_OPTIONS = (
     "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--binary", "--no-color", "--no-ext-diff",
     "--no-textconv",
@@ -136,9 +138,10 @@ def source_digest(package: Path) -> str:
 
 
 def used(began: float) -> dict[str, str | int | float]:
-    """Return what this process used since ``began``, a time of ``time.monotonic``: host, seconds, GPUs."""
+    """Return what this process used since ``began``, a time of ``time.monotonic``: host, pod, seconds, GPUs."""
     seconds, gpus = round(time.monotonic() - began, 3), len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return {"host": platform.node(), "seconds": seconds, "gpus": gpus}
+    pod = os.environ.get(POD)
+    return {"host": platform.node(), **({"pod": pod} if pod else {}), "seconds": seconds, "gpus": gpus}
 
 
 def user_name() -> str:

@@ -22,7 +22,7 @@ from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import ALIAS, TAG
 
 OWN_TAGS = frozenset({"verified", TAG})
-"""Tags that hopforge sets later than at delivery."""
+"""Tags of a run and its versions that hopforge sets later than at delivery."""
 HEAD = "manifest_head"
 TOKEN = "hopforge.run"
 
@@ -97,6 +97,8 @@ class StoreCheck:
         if self._files.finished:
             yield from self._models([model for model, _ in models])
             yield from self._versions(str(ids[parent]))
+            if self._approval and not self.versions:
+                yield Finding(thing=f"MLflow run {run.name}: tag {TAG}", kind="added", found=self._approval)
         for path, step, event in self._replay.traces:
             if step in runs and self._is_intact(path):
                 yield from self._traces(path, step, event, str(ids[step]), experiment)
@@ -146,7 +148,8 @@ class StoreCheck:
             for field in ("name", "status", "start", "end"):
                 yield from _value(f"{label}: {field}", getattr(expected, field), getattr(found, field))
         tags = {name: str(ids.get(value, value)) for name, value in expected.tags.items()}
-        yield from _tags(label, tags, found.tags, adopted=adopted)
+        later = OWN_TAGS if key == self._replay.state.run_id else frozenset()
+        yield from _tags(label, tags, found.tags, adopted=adopted, later=later)
         yield from _table(f"{label}: param", expected.params, found.params, adopted=adopted)
         yield from _metrics(label, expected.metrics, found.metrics, adopted=adopted)
         for what, wanted, stored in (
@@ -233,7 +236,7 @@ class StoreCheck:
                 continue
             label = f"MLflow model {expected.name}/{version.version}"
             numbers[expected.version] = version.version
-            yield from _tags(label, self._with_head(expected.tags, version.tags), version.tags)
+            yield from _tags(label, self._with_head(expected.tags, version.tags), version.tags, later=OWN_TAGS)
             yield from _value(f"{label}: description", expected.description, version.description)
         for version in by_model.values():
             yield Finding(thing=f"MLflow model {version.name}/{version.version}", kind="added")
@@ -297,12 +300,13 @@ def _value(thing: str, expected: object, found: object) -> Iterator[Finding]:
 
 
 def _tags(
-    label: str, expected: Mapping[str, str], found: Mapping[str, str], *, adopted: bool = False
-) -> Iterator[Finding]:
+    label: str, expected: Mapping[str, str], found: Mapping[str, str], *, adopted: bool = False,
+    later: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:  # fmt: skip
     own = {
         name: value
         for name, value in found.items()
-        if name in expected or not (name.startswith("mlflow.") or name in OWN_TAGS)
+        if name in expected or not (name.startswith("mlflow.") or name in later)
     }
     yield from _table(f"{label}: tag", expected, own, adopted=adopted)
 

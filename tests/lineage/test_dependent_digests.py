@@ -75,7 +75,7 @@ PASSAGES = {
         ("corpus.jsonl", "novel", "hovel", PASSAGES),
     ],
 )  # fmt: skip
-def test_one_changed_byte_changes_exactly_the_dependent_digests(
+def test_changed_byte_of_a_file_changes_exactly_the_dependent_digests(
     data: Path, tmp_path: Path, file: str, old: str, new: str, dependent: set[str]
 ) -> None:
     first = recorded(tmp_path / "first", data)

@@ -266,6 +266,15 @@ DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
         "UPDATE tags SET value = 'own MIT' WHERE key = 'dataset_licence'",
         {("altered", f"MLflow run small{step}: tag dataset_licence") for step in ("", "/corpus")},
     ),
+    "approval of a step": (
+        "INSERT INTO tags SELECT 'approved', 'model approved by Grace', run_uuid FROM runs WHERE name = 'eval-final'",
+        {("added", "MLflow run small/eval-final: tag approved")},
+    ),
+    "approval of a logged model": (
+        "INSERT INTO logged_model_tags (model_id, experiment_id, tag_key, tag_value) "
+        "SELECT model_id, experiment_id, 'approved', 'yes' FROM logged_models WHERE name = 'small-warmup'",
+        {("added", "MLflow model small-warmup: tag approved")},
+    ),
     "reward": (
         "UPDATE assessments SET value = '0.0' WHERE name = 'em'",
         {("altered", f"{trace}: assessment em") for trace in TRACES},
@@ -401,7 +410,7 @@ def test_a_run_of_format_1_is_resumed_and_verified(tmp_path: Path) -> None:
 
 
 def test_a_run_of_format_1_is_whole_after_its_steps_ran_again(tmp_path: Path) -> None:
-    """Its rollouts were sent without assessments, and are sent again with them."""
+    """Rollouts that were sent without assessments are sent again with them."""
     run_dir = Path(shutil.copytree(FORMAT_1, tmp_path / "runs")) / RUN
     deliver(run_dir)
     start_run(run_dir, RECIPE, follow=False)

@@ -17,11 +17,10 @@ from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import Record, reached, run_job
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count
+from platform_sdk.tracking.provenance import POD
 
 log = logging.getLogger(__name__)
 
-POD_NAME = "KFP_POD_NAME"
-"""Environment variable of Kubeflow Pipelines with the name of a step's pod."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = (
     "MLFLOW_TRACKING_URI", "MLFLOW_WORKSPACE", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE",
@@ -144,7 +143,7 @@ def namespace() -> str:
 
 def pod_name() -> str:
     """Return the name of this pod. The host's name is the pod's only up to 63 characters, and KFP's are longer."""
-    return os.environ.get(POD_NAME) or os.environ["HOSTNAME"]
+    return os.environ.get(POD) or os.environ["HOSTNAME"]
 
 
 def own_pod() -> Item | None:
