@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.source import suggestion
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.struct import Struct, equal_to
 from platform_sdk.config.world import WorldSpec
 
 HUB = "hf://"
@@ -79,6 +79,13 @@ class DatasetSpec(Struct):
     )
     seed: int = Field(default=0, description="seed of the draw")
     skip_invalid: bool = Field(default=False, description="skip and list malformed records instead of failing")
+    licence: str | None = Field(
+        default=None,
+        min_length=1,
+        exclude_if=equal_to(None),
+        description="licence of the question files, e.g. CC BY 4.0, which the manifest records; null: the licence that "
+        "the authors of an official format state, else unknown",
+    )
     world: WorldSpec | None = Field(default=None, description="format world: settings of the generated world")
 
     @field_validator("format")
@@ -97,7 +104,7 @@ class DatasetSpec(Struct):
             own = (
                 ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
             )
-            foreign = ("train", "eval", "corpus", "triples", "labels", *own)
+            foreign = ("train", "eval", "corpus", "triples", "labels", "licence", *own)
             if given := [name for name in foreign if getattr(self, name)]:
                 reason = "is generated" if self.format == "world" else "takes everything from its mixture"
                 raise ValueError(f"format {self.format} {reason}; remove {', '.join(given)}")

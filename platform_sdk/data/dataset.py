@@ -275,7 +275,8 @@ def dataset_files(spec: DatasetSpec, data_dir: Path | None) -> Iterator[tuple[st
 
 def input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     """Digest the specification and the content of its files."""
-    sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
+    content = spec.model_dump_json(exclude={"licence": True, "mixture": {"__all__": {"licence"}}})
+    sha = hashlib.sha256(f"{Question.SCHEMA} {content}".encode())
     for part in spec.mixture:
         sha.update(input_digest(part, data_dir).encode())
     if "." in spec.format:

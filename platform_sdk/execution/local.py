@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn, Protocol, TextIO
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.task import Task
-from platform_sdk.execution.plan import Outputs
+from platform_sdk.execution.plan import Outputs, settings_of
 from platform_sdk.execution.worker import Request, Result
 from platform_sdk.processes.guard import child_environment, guarded
 from platform_sdk.run_dir import RunDir
@@ -103,7 +103,8 @@ def _run(task: Task, inputs: dict[str, Any], run_dir: Path, executor: Executor, 
             listener.said(task.id, line)
 
     try:
-        done = executor.run(Request(component=task.component, inputs=inputs, log=log), heard)
+        request = Request(component=task.component, inputs=inputs, log=log, settings=settings_of(task, inputs))
+        done = executor.run(request, heard)
     except KeyboardInterrupt:
         listener.stopping(task.id)
         raise

@@ -19,8 +19,11 @@ from platform_sdk.config.task import RUN_DIR, Constant, FromParameter, FromTask,
 from platform_sdk.config.whole import whole_numbers
 from platform_sdk.files import read_model, read_object, write_text
 from platform_sdk.run_dir import RunDir
+from platform_sdk.tracking import manifest
 
 FILE, OUTPUTS = RunDir.plan, RunDir.outputs
+PATHS = (RUN_DIR, "data_dir")
+"""Inputs that name folders on this machine; the digests of the files in them are recorded apart."""
 Outputs = Mapping[str, Mapping[str, Any]]
 """Outputs of finished tasks by task id."""
 
@@ -28,6 +31,17 @@ Outputs = Mapping[str, Mapping[str, Any]]
 def inputs_of(task: Task, parameters: Mapping[str, Any], run_dir: Path, outputs: Outputs) -> dict[str, Any]:
     """Return the values of a task's inputs, as plain JSON."""
     return {name: _value(wire, parameters, run_dir, outputs) for name, wire in task.inputs.items()}
+
+
+def settings_of(task: Task, inputs: Mapping[str, Any]) -> str:
+    """Return the digest of a task's settings: its component and inputs, without paths and outputs of other tasks.
+
+    Args:
+        task: The task.
+        inputs: The values of its inputs.
+    """
+    own = (name for name, wire in task.inputs.items() if not isinstance(wire, FromTask) and name not in PATHS)
+    return manifest.digest_of({"component": task.component, "inputs": {name: inputs[name] for name in own}})
 
 
 def carried_by(group: Group, parameters: Mapping[str, Any], run_dir: Path, outputs: Outputs) -> dict[str, Any]:

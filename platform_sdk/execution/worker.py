@@ -27,6 +27,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.execution.step import load_step
 from platform_sdk.files import storage_error
 from platform_sdk.processes.guard import end_with
+from platform_sdk.tracking.runs import recorded_settings
 
 COMMON = (
     "torch", "transformers", "transformers.trainer", "sentence_transformers", "accelerate", "peft", "pymilvus",
@@ -38,11 +39,12 @@ COMMON = (
 
 
 class Request(Struct):
-    """A task to run: its component, its inputs, and the file of its log."""
+    """A task to run: its component, its inputs, the file of its log, and the digest of its settings."""
 
     component: str
     inputs: dict[str, Any]
     log: Path
+    settings: str = ""
 
 
 class Result(Struct):
@@ -58,11 +60,12 @@ class Result(Struct):
     code: int = 0
 
 
-def run_task(component: str, inputs: dict[str, Any]) -> Result:
+def run_task(component: str, inputs: dict[str, Any], settings: str = "") -> Result:
     """Run a task in this process, and log the traceback of an error that is not a ``UserError``."""
     try:
         step = load_step(component)
-        finished = step.run(step.Inputs.model_validate(inputs))
+        with recorded_settings(settings):
+            finished = step.run(step.Inputs.model_validate(inputs))
     except Exception as error:
         shown = error if isinstance(error, UserError) else storage_error(error)
         if shown is None:
@@ -119,7 +122,7 @@ def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) ->
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _write_to(request.log)
-        result = run_task(request.component, request.inputs)
+        result = run_task(request.component, request.inputs, request.settings)
         with os.fdopen(writing, "wb") as stream:
             stream.write(result.model_dump_json().encode())
         code = 0 if result.outputs is not None else 1

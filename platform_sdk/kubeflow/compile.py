@@ -23,7 +23,7 @@ from platform_sdk.config.plan import make_plan
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import FromTask, Plan
 from platform_sdk.kubeflow.component import IR_TYPES, SDK, Item, Signature, component_ir, container_ir, task_signature
-from platform_sdk.kubeflow.lifecycle import begun_with, packed
+from platform_sdk.kubeflow.lifecycle import SUBMITTED_BY, begun_with, packed
 from platform_sdk.kubeflow.limits import LABEL_VALUE, PIPELINE_NAME
 from platform_sdk.kubeflow.placement import placed, pod
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
@@ -63,7 +63,8 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> PipelineIr:
         "run_id": _constant(RUN_ID), "run_name": _constant(recipe.name), "workspace": _constant(cluster.workspace.path),
     }  # fmt: skip
     begun = {"recipe": _constant(packed(begun_with(recipe, cluster)))}
-    filled = {field.name: {"componentInputParameter": f"pipelinechannel--{field.name}"} for field in form}
+    names = [*(field.name for field in form), SUBMITTED_BY]
+    filled = {name: {"componentInputParameter": f"pipelinechannel--{name}"} for name in names}
     tasks = {BEGIN: _task(BEGIN, {**place, **begun, **filled}), **steps.tasks}
     ended = _task(END, {**place, "status": {"taskFinalStatus": {"producerTask": STEPS}}}, after=[STEPS])
     group: Item = {"dag": {"tasks": tasks}}
@@ -71,14 +72,19 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> PipelineIr:
     root: Item = {
         "dag": {"tasks": {STEPS: handler, END: ended | {"triggerPolicy": {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}}}}
     }
-    if form:
-        group["inputDefinitions"] = {
-            "parameters": {f"pipelinechannel--{field.name}": {"parameterType": IR_TYPES[field.type]} for field in form}
-        }
-        handler["inputs"] = {
-            "parameters": {f"pipelinechannel--{field.name}": {"componentInputParameter": field.name} for field in form}
-        }
-        root["inputDefinitions"] = {"parameters": {field.name: _form_input(field, recipe) for field in form}}
+    types = {field.name: IR_TYPES[field.type] for field in form} | {SUBMITTED_BY: IR_TYPES["string"]}
+    group["inputDefinitions"] = {
+        "parameters": {f"pipelinechannel--{name}": {"parameterType": kind} for name, kind in types.items()}
+    }
+    handler["inputs"] = {
+        "parameters": {f"pipelinechannel--{name}": {"componentInputParameter": name} for name in types}
+    }
+    submitter = {
+        "parameterType": types[SUBMITTED_BY], "isOptional": True, "defaultValue": "", "description": _SUBMITTER,
+    }  # fmt: skip
+    root["inputDefinitions"] = {
+        "parameters": {field.name: _form_input(field, recipe) for field in form} | {SUBMITTED_BY: submitter}
+    }
     description = recipe.description or recipe.pipeline.document.description
     specification = {
         "pipelineInfo": {"name": recipe.pipeline.name} | ({"description": description} if description else {}),
@@ -176,11 +182,12 @@ class _Steps:
         return group, next(name for name, carried in self._groups[group].carried.items() if carried == wire)
 
 
+_SUBMITTER = "Name of the person who starts the run, for its records"
 _PLACE = {"run_id": "string", "run_name": "string", "workspace": "string"}
 
 
 def _begin_signature(form: Sequence[FormField]) -> Signature:
-    inputs = {"recipe": "string"} | {field.name: field.type for field in form}
+    inputs = {"recipe": "string"} | {field.name: field.type for field in form} | {SUBMITTED_BY: "string"}
     outputs = {"run_dir": "string", "settings": "string"}
     return Signature(BEGIN, call="begin", first="", common=_PLACE, inputs=inputs, outputs=outputs)
 

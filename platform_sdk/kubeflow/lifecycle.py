@@ -27,14 +27,17 @@ from platform_sdk.execution.claim import claim
 from platform_sdk.execution.plan import FILE as PLAN
 from platform_sdk.execution.plan import write_plan
 from platform_sdk.files import read_model, read_object, sha256, write_text
-from platform_sdk.kubeflow.training_job.here import NAMESPACE_FILE
+from platform_sdk.kubeflow.training_job.here import NAMESPACE_FILE, own_pod
+from platform_sdk.kubeflow.training_job.state import image_digests
 from platform_sdk.run_dir import RunDir
-from platform_sdk.tracking import finish_run, start_run
+from platform_sdk.tracking import finish_run, manifest, start_run
 from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
 from platform_sdk.tracking.outcomes import digest_of
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 CLUSTER_FILE = RunDir.cluster
+SUBMITTED_BY = "submitted_by"
+"""Input of a compiled pipeline with the name of the person who starts the run."""
 
 
 def run_folder(workspace: str, run_name: str, run_id: str) -> Path:
@@ -75,13 +78,14 @@ def enter_cluster(run_dir: Path, cluster: ClusterSpec | None = None) -> None:
 
 
 def begin_run(
-    run_dir: Path, recipe: Mapping[str, Any], filled: Mapping[str, Any]
+    run_dir: Path, recipe: Mapping[str, Any], filled: Mapping[str, Any], submitted_by: str = ""
 ) -> tuple[list[FormField], dict[str, Any]]:
     """Check the form's values, claim the run directory for the resulting recipe, and plan and start the run.
 
     Args:
         recipe: The content of ``begun_with``.
         filled: The form's values by their Kubeflow names.
+        submitted_by: The name that ``hopforge submit`` gave, a claim; empty if the run was started otherwise.
 
     Returns:
         The form's fields, and the values of all parameters.
@@ -104,22 +108,32 @@ def begin_run(
     write_plan(run_dir, plan, parameters)
     if cluster is not None:
         write_text(run_dir / CLUSTER_FILE, cluster.model_dump_json(indent=1) + "\n")
-    place = None if cluster is None else _place(cluster, run_dir.name.removeprefix(f"{recipe['name']}-"))
-    start_run(run_dir, resolved, follow=False, in_step=True, tags=place)
+    _start(run_dir, resolved, submitted_by)
     return fields, parameters
 
 
+def _start(run_dir: Path, recipe: Mapping[str, Any], submitted_by: str) -> None:
+    path = run_dir / CLUSTER_FILE
+    if not path.is_file():
+        start_run(run_dir, recipe, follow=False, in_step=True)
+        return
+    pod = own_pod() or {}
+    place = _place(read_model(path, ClusterSpec), run_dir.name.removeprefix(f"{recipe['name']}-"))
+    place |= {"account": str(pod["spec"]["serviceAccountName"])} if pod else {}
+    place |= {SUBMITTED_BY: submitted_by} if submitted_by else {}
+    start_run(run_dir, recipe, follow=False, in_step=True, place=place, images=image_digests(pod))
+
+
 def _place(cluster: ClusterSpec, run_id: str) -> dict[str, str]:
-    """Return tags by which a run in MLflow is found in the cluster and in Kubeflow Pipelines."""
+    """Return where a run is in the cluster and in Kubeflow Pipelines."""
     url = cluster.pipelines_url and f"{cluster.pipelines_url.rstrip('/')}/#/runs/details/{run_id}"
     own = {
-        "team": os.environ.get("MLFLOW_WORKSPACE"),
         "namespace": NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.is_file() else None,
         "queue": cluster.job.queue,
         "pipelines_run": run_id,
         "pipelines_url": url,
     }
-    return {f"hopforge.{name}": value for name, value in own.items() if value}
+    return {name: value for name, value in own.items() if value}
 
 
 def settings_digest(run_dir: Path) -> str:
@@ -144,7 +158,8 @@ def reopen(run_dir: Path) -> None:
     """Resume a run that has ended: Kubeflow retries a run from its failed step, not from its first step."""
     events = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if events and events[-1].get("status"):
-        start_run(run_dir, read_object(run_dir / CLAIM), follow=False, in_step=True)
+        submitted_by = next((entry.origin.get(SUBMITTED_BY, "") for entry in manifest.read(run_dir)), "")
+        _start(run_dir, read_object(run_dir / CLAIM), submitted_by)
 
 
 def end_run(run_dir: Path, status: Status) -> None:

@@ -22,10 +22,11 @@ from platform_sdk.config.task import Group, Plan, Task
 from platform_sdk.evaluation.cards import end_card, form_card, iterations_card
 from platform_sdk.execution.local import Listener, walk, warm_worker
 from platform_sdk.execution.lock import locked, terminable
-from platform_sdk.execution.plan import carried_by, inputs_of, outputs_of, read_plan, record_outputs
+from platform_sdk.execution.plan import carried_by, inputs_of, outputs_of, read_plan, record_outputs, settings_of
 from platform_sdk.execution.step import Finished, StepOutputs, load_step
 from platform_sdk.files import read_object, storage_error, write_text
 from platform_sdk.kubeflow.lifecycle import (
+    SUBMITTED_BY,
     Status,
     begin_run,
     check_settings,
@@ -41,6 +42,7 @@ from platform_sdk.kubeflow.shutdown import was_terminated
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
 from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking.adoption import GIVEN
+from platform_sdk.tracking.runs import recorded_settings
 
 TERMINATION_LOG = Path("/dev/termination-log")
 LONGEST_MESSAGE = 4000  # bytes, of 4096 that the kubelet reads
@@ -56,9 +58,9 @@ def begin(
     """Begin a run with the form's values; give its directory and the digest of its settings."""
     run_dir = run_folder(workspace, run_name, run_id)
     with _reasons():
-        filled = {name: value for name, value in given.items() if name != "recipe"}
+        filled = {name: value for name, value in given.items() if name not in ("recipe", SUBMITTED_BY)}
         recipe = unpacked(given["recipe"])
-        fields, parameters = begin_run(run_dir, recipe, filled)
+        fields, parameters = begin_run(run_dir, recipe, filled, str(given.get(SUBMITTED_BY, "")))
         card = form_card(fields, parameters, recipe["parameters"])
         _show(shown, Finished(StepOutputs(), card, {"run_dir": str(run_dir)}))
     values = {"run_dir": str(run_dir), "settings": settings_digest(run_dir)}
@@ -117,7 +119,9 @@ def _step(id: str, plan: Plan, run_dir: Path, given: Mapping[str, Any]) -> Finis
     known: dict[str, dict[str, Any]] = {}
     for name, wire in step_wires(task).items():
         known.setdefault(wire.task, {})[wire.output] = given[name]
-    return step.run(step.Inputs.model_validate(_inputs(task, run_dir, known)))
+    inputs = _inputs(task, run_dir, known)
+    with recorded_settings(settings_of(task, inputs)):
+        return step.run(step.Inputs.model_validate(inputs))
 
 
 def _inputs(task: Task, run_dir: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent
+from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.training.credit import Credit, GroupAdvantage
 from platform_sdk.training.information_gain import InformationGain
@@ -256,6 +257,10 @@ class Method(ABC, Generic[A, E, Res]):
         """Compute all rewards of rollouts again, with the agent's judge if it has one."""
         found = [self.rewards(run, rollout) for rollout in rollouts]
         return [rewards for rewards in found if rewards is not None]
+
+    def reward_sources(self, run: RunContext[A]) -> RewardSources:
+        """Return the sources of the rewards, as MLflow shows them; by default the method's code."""
+        return RewardSources(method=self.name)
 
     @abstractmethod
     def measure(self, run: RunContext[A], rollouts: Sequence[Rollout], evaluation: E) -> Sequence[Mapping[str, float]]:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 OUTPUT = "lm_head.weight"
+RUN = "run:"
+"""Prefix of the name of the model that a run trained."""
+PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md")
+"""Files of a model on the hub: weights, configuration, tokenizer, and the model card, which states the licence."""
 
 
 def cache_dir() -> Path:
@@ -52,8 +56,8 @@ def resolve(name: str | Path) -> Path:
         if not path.is_dir():
             raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
         return path
-    if text.startswith("run:"):
-        run_dir = Path(text.removeprefix("run:"))
+    if text.startswith(RUN):
+        run_dir = Path(text.removeprefix(RUN))
         opened = open_run(run_dir)
         opened.require_finished()
         if trained := trained_in(opened):
@@ -240,7 +244,7 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+        return Path(snapshot_download(name, allow_patterns=[*PATTERNS]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
             f"model {name}: no such directory, and it could not be fetched from the Hugging Face hub: {error}",

@@ -18,4 +18,4 @@ def job_runner(step: StepRun) -> ProcessRunner | None:
         return None
     from platform_sdk.kubeflow.training_job.here import job_runner as of_cluster
 
-    return of_cluster(step.run_dir, step.record_gpu_hours)
+    return of_cluster(step.run_dir, step.record_job)

@@ -29,6 +29,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     from platform_sdk.config.dataset import DatasetSpec
     from platform_sdk.data.dataset import dataset_files, prepare
+    from platform_sdk.data.licences import dataset_terms
     from platform_sdk.evaluation.cards import data_card
     from platform_sdk.tracking import step_run
 
@@ -39,6 +40,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         made = prepare(spec, data_dir, run_dir)
         for use, path in dataset_files(spec, data_dir):
             step.record_file(path, use)
+        step.record_licences("dataset_licence", dataset_terms(spec, data_dir))
         for part, context in (
             ("train", "training"),
             ("eval", "evaluation"),

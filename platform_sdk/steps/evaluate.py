@@ -42,6 +42,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.evaluation.evaluator import ROLLOUTS, written_files
     from platform_sdk.files import read_object
     from platform_sdk.methods.launch import launch
+    from platform_sdk.methods.method import load_method
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
@@ -59,7 +60,9 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         step.record_digests(policy=model, scores=evaluated.digest, **digests)
         step.seal(*written_files(evaluated.path.parent))
         step.log_scores(evaluated.path, iteration=inputs.iteration, model=model, questions=questions)
-        step.log_rollouts(evaluated.path.with_name(ROLLOUTS))
+        method = load_method(inputs.method)
+        sources = method.reward_sources(method.context(inputs))
+        step.log_rollouts(evaluated.path.with_name(ROLLOUTS), sources=sources)
         scores = read_object(evaluated.path)
         return Finished(
             Outputs(scores_digest=evaluated.digest),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs, step_name
+
+if TYPE_CHECKING:
+    from platform_sdk.data.licences import Terms
 
 
 class Inputs(StepInputs):
@@ -28,7 +33,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """Find the model, download or convert it if necessary, and compute the digest of its weights."""
     from platform_sdk.evaluation.cards import model_card_text
     from platform_sdk.sampling.models import resolve
-    from platform_sdk.sampling.pairs import make_pair, model_files, policy_digest
+    from platform_sdk.sampling.pairs import make_pair, model_files, models_of, policy_digest
     from platform_sdk.tracking import step_run
 
     name, worker_name, phase = inputs.name, inputs.worker_name, inputs.phase
@@ -40,8 +45,21 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         step.log_params({f"{prefix}model": name} | ({f"{prefix}worker_model": worker_name} if worker_name else {}))
         step.record_digests(**{weights: digest})
         step.log_base_model(f"{name} and {worker_name}" if worker_name else name, digest)
+        folders = zip((name, worker_name), models_of(path).values(), strict=True) if worker_name else [(name, path)]
+        step.record_licences(f"{prefix}model_licence", (one for model in folders for one in _terms(*model)))
         step.seal(*model_files(path))
         facts = {"name": name, "worker_name": worker_name, "digest": digest, "path": str(path)}
         return Finished(
             Outputs(model_path=str(path), model_digest=digest), model_card_text(name, Path(path), digest), facts
         )
+
+
+def _terms(name: str, path: str | Path) -> Iterator[Terms]:
+    """Yield the terms of a model; for the model of a run, those of the model that the run began with."""
+    from platform_sdk.data.licences import model_terms
+    from platform_sdk.sampling.models import RUN
+    from platform_sdk.tracking import manifest
+
+    entries = manifest.read(Path(name.removeprefix(RUN))) if name.startswith(RUN) else []
+    base = [one for entry in entries for one in entry.licences if one.thing.startswith("model ")]
+    yield from base or [model_terms(name, Path(path))]

@@ -26,7 +26,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.files import check_handed_on, sha256, write_text
     from platform_sdk.lineage.page import build_run_page
     from platform_sdk.tracking import step_run
-    
+
     run_dir, start, final = inputs.run_dir, inputs.start_digest, inputs.final_digest
     with step_run(run_dir, "report") as step:
         # A pipeline without training has one evaluation, whose digest is both inputs.

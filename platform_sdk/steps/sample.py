@@ -54,6 +54,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.evaluation.cards import rollouts_card
     from platform_sdk.files import read_object
     from platform_sdk.methods.launch import launch
+    from platform_sdk.methods.method import load_method
     from platform_sdk.record_files import check_digest, digest_records, read_jsonl
     from platform_sdk.records import Question, Rollout
     from platform_sdk.sampling.pairs import check_policy
@@ -71,7 +72,8 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         others = (PhaseDir.candidates, PhaseDir.examples, PhaseDir.rejected, PhaseDir.agent, PhaseDir.statistics)
         left = [folder / name for name in others if (folder / name).exists()]
         record.seal(sampled.path, PhaseDir(folder).sample, *left)
-        record.log_rollouts(sampled.path)
+        method = load_method(inputs.method)
+        record.log_rollouts(sampled.path, sources=method.reward_sources(method.context(inputs)))
         if sampled.digest == digest_records([]):  # nothing to score, so no later step logs the figures
             figures = read_object(PhaseDir(folder).sample)["figures"]
             record.log_curve([{"iteration": inputs.iteration, **figures}], axis="iteration", phase=phase)

@@ -1,4 +1,4 @@
-"""Approvals of registered models: entries of the log, the alias ``approved`` and the tag ``approved`` in MLflow."""
+"""Approvals of registered models: entries of the log, and in MLflow the alias ``approved`` and tags ``approved``."""
 
 from __future__ import annotations
 
@@ -79,3 +79,4 @@ def _publish(version: RegisteredModel, uri: str, entry: LogEntry) -> None:
         elif store.aliases(version.name).get(ALIAS) == version.version:
             client.delete_registered_model_alias(version.name, ALIAS)
         client.set_model_version_tag(version.name, version.version, TAG, shown(entry))
+        client.set_tag(version.run_id, TAG, shown(entry))  # MLflow's UI searches runs, not versions

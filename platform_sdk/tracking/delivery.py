@@ -266,7 +266,9 @@ class Delivery:
         self._batch(run_id, metrics=_points(figures), params=params, tags=_legible(tags))
         if run_id != self._run_id:
             of_run = [event for event in figures if not event.get("step_only")]
-            self._batch(self._run_id, metrics=_points(of_run), tags=_legible(self._latest(tags), DIGEST))
+            shared = {k: v for event in events if event.get("of_run") for k, v in event["tags"].items()}
+            of_all = _legible(self._latest(tags), DIGEST) | _legible(shared)
+            self._batch(self._run_id, metrics=_points(of_run), tags=of_all)
         for event in events:
             if event["event"] == "artifact":
                 self._artifact(run_id, event)

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
+from platform_sdk.data.licences import Terms
 from platform_sdk.files import REMEDY, whole_lines
 from platform_sdk.run_dir import RunDir
 
@@ -50,6 +51,23 @@ class Output(Struct):
     sha256: str
 
 
+class Job(Struct):
+    """A job on a cluster that a step waited for: its pods with their image digests, and its use up to its end.
+
+    ``queued_seconds`` is the time before its admission, ``seconds`` the time since; ``gpu_hours`` is the latter times
+    ``gpus``. ``images`` maps the images' names to their digests.
+    """
+
+    name: str
+    uid: str
+    pods: tuple[str, ...] = ()
+    images: dict[str, str] = Field(default_factory=dict)
+    gpus: int
+    queued_seconds: float
+    seconds: float
+    gpu_hours: float
+
+
 class JournalSeal(Struct):
     """The first ``bytes`` bytes of a journal."""
 
@@ -70,10 +88,14 @@ class Entry(Struct):
     files_1: dict[str, str] = Field(alias="files", default_factory=dict, exclude_if=_is_empty)
     inputs: tuple[Input, ...] = Field(default=(), exclude_if=_is_empty)
     outputs: tuple[Output, ...] = Field(default=(), exclude_if=_is_empty)
+    licences: tuple[Terms, ...] = Field(default=(), exclude_if=_is_empty)
     settings: str = Field(default="", exclude_if=_is_empty)
     journal: JournalSeal | None = Field(default=None, exclude_if=_is_empty)
     used: dict[str, str | int | float] = Field(default_factory=dict, exclude_if=_is_empty)
+    jobs: tuple[Job, ...] = Field(default=(), exclude_if=_is_empty)
     origin: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
+    seeds: dict[str, int] = Field(default_factory=dict, exclude_if=_is_empty)
+    images: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
     previous: str
     hash: str
 
@@ -233,6 +255,6 @@ def _seal(journal: Path) -> JournalSeal:
 
 
 def digest_of(body: Mapping[str, Any]) -> str:
-    """Return the hash of an entry's other fields."""
+    """Return the SHA-256 of canonical JSON, e.g. of an entry's fields other than its hash."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

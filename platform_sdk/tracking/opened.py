@@ -5,8 +5,6 @@ Steps of an unfinished run call ``seals.check`` instead.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,8 +152,7 @@ def external_faults(opened: OpenedRun, folder: Path) -> Iterator[str]:
 
 def recipe_digest(recipe: Mapping[str, Any]) -> str:
     """Return the digest of a resolved recipe, as in the manifest's first entry."""
-    canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return manifest.digest_of(recipe)
 
 
 def _faults(

@@ -9,16 +9,38 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+
+from pydantic import Field
 
 import platform_sdk
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import sha256
 
+COMMIT = "HOPFORGE_COMMIT"
+"""Environment variable of the images with the commit that they were built from."""
+POD = "KFP_POD_NAME"
+"""Environment variable of Kubeflow Pipelines with the name of a step's pod."""
+DIFF_OPTIONS = (
+    "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--binary", "--no-color", "--no-ext-diff",
+    "--no-textconv",
+)  # fmt: skip
+
 
 class Provenance(Struct):
-    """``commit`` is None if the code is not in a git checkout, or git is not installed."""
+    """Code and environment of a run.
+
+    Attributes:
+        commit: None if the code is not in a git checkout, or git is not installed, and the image does not name one.
+        dirty: True if the checkout has changes that are not committed; None without a checkout.
+        diff: SHA-256 of the file with these changes; empty if there are none.
+        source: digest of hopforge's source files.
+        place: place on a cluster by names: ``team``, ``namespace``, ``account``, ``queue``, ``pipelines_run``, …; and
+            ``submitted_by``, the name that ``hopforge submit`` gave.
+        images: digests of the images of the process's pod by their names.
+    """
 
     commit: str | None
     dirty: bool | None
@@ -29,30 +51,82 @@ class Provenance(Struct):
     source: str = ""
     host: str = ""
     user: str = ""
+    diff: str = ""
+    place: dict[str, str] = Field(default_factory=dict)
+    images: dict[str, str] = Field(default_factory=dict)
 
     def entry(self) -> dict[str, str]:
-        """Return the fields of the manifest's entry; the environment's description has the others."""
-        shown = {name: getattr(self, name) for name in ("version", "commit", "source", "host", "user", "hardware")}
+        """Return ``origin`` of the manifest's entry; the environment's description has the others."""
+        names = ("version", "commit", "source", "diff", "host", "user", "hardware")
+        shown = {name: getattr(self, name) for name in names} | self.place
         return {name: value for name, value in shown.items() if value}
 
+    @property
+    def shown_user(self) -> str:
+        """Name for MLflow: on a cluster the submitter, or else the account; the process's user has no name there."""
+        place = self.place
+        account = f"{place['namespace']}/{place['account']}" if {"namespace", "account"} <= place.keys() else ""
+        return place.get("submitted_by") or account or self.user
 
-def provenance() -> Provenance:
-    """Return the provenance of this process's code and environment."""
-    checkout = Path(platform_sdk.__file__).resolve().parents[1]
-    commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
-    changes = _git(checkout, "status", "--porcelain") if commit else None
+
+def provenance(place: Mapping[str, str] | None = None, images: Mapping[str, str] | None = None) -> Provenance:
+    """Return the provenance of this process's code and environment, without the digest of uncommitted changes."""
+    checkout = own_checkout()
+    commit = (_git(checkout, "rev-parse", "HEAD") or b"").decode().strip() if checkout else ""
+    changes = _git(checkout, "status", "--porcelain") if checkout and commit else None
     packages = {str(package.metadata["Name"]): package.version for package in metadata.distributions()}
     return Provenance(
-        commit=commit,
-        dirty=None if changes is None else bool(changes),
+        commit=commit or os.environ.get(COMMIT) or None,
+        dirty=None if changes is None else bool(changes.strip()),
         python=platform.python_version(),
         packages=dict(sorted(packages.items())),
         hardware=_hardware(),
         version=metadata.version("hopforge"),
         source=source_digest(Path(platform_sdk.__file__).parent),
         host=platform.node(),
-        user=_user(),
+        user=user_name(),
+        place=dict(place or {}),
+        images=dict(images or {}),
     )
+
+
+def own_checkout() -> Path | None:
+    """Return the git checkout of this process's code; None if it is installed without one."""
+    folder = Path(platform_sdk.__file__).resolve().parents[1]
+    return folder if (folder / ".git").exists() else None
+
+
+def uncommitted_changes(checkout: Path, package: Path) -> bytes | None:
+    """Return the changes since the last commit as a patch that ``git apply`` accepts; None if git fails.
+
+    Args:
+        checkout: The git checkout.
+        package: The package in it, whose new files are included.
+    """
+    changed = _git(checkout, *DIFF_OPTIONS, "HEAD")
+    listed = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard", "--", f"{package}/*.py")
+    if changed is None or listed is None:
+        return None
+    parts: list[bytes] = [changed]
+    for name in filter(None, listed.split(b"\0")):
+        # Unlike other commands, this one exits with 1 if the files differ.
+        added = _git(checkout, *DIFF_OPTIONS, "--no-index", "--", os.devnull, os.fsdecode(name), status=1)
+        if added is None:
+            return None
+        parts.append(added)
+    return b"".join(parts)
+
+
+def seeds_of(settings: object, name: str = "") -> dict[str, int]:
+    """Return the seeds in a recipe's parameters by their dotted names."""
+    if isinstance(settings, Mapping):
+        inner = {str(key): value for key, value in settings.items()}
+    elif isinstance(settings, list | tuple):
+        inner = {str(number): value for number, value in enumerate(settings)}
+    else:
+        return {name: settings} if isinstance(settings, int) and re.search(r"(^|[._])seed$", name) else {}
+    found = (seeds_of(value, f"{name}.{key}" if name else key) for key, value in inner.items())
+    return {path: seed for seeds in found for path, seed in seeds.items()}
 
 
 def source_digest(package: Path) -> str:
@@ -64,12 +138,13 @@ def source_digest(package: Path) -> str:
 
 
 def used(began: float) -> dict[str, str | int | float]:
-    """Return what this process used since ``began``, a time of ``time.monotonic``: host, seconds, GPUs."""
+    """Return what this process used since ``began``, a time of ``time.monotonic``: host, pod, seconds, GPUs."""
     seconds, gpus = round(time.monotonic() - began, 3), len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return {"host": platform.node(), "seconds": seconds, "gpus": gpus}
+    pod = os.environ.get(POD)
+    return {"host": platform.node(), **({"pod": pod} if pod else {}), "seconds": seconds, "gpus": gpus}
 
 
-def _user() -> str:
+def user_name() -> str:
     """Return the user of this process; its number if it has no name, as in most pods."""
     try:
         return getpass.getuser()
@@ -102,11 +177,10 @@ def _processor() -> str:
     return " ".join(model[1].split()) if model else platform.machine()
 
 
-def _git(checkout: Path, *arguments: str) -> str | None:
+def _git(checkout: Path, *arguments: str, status: int = 0) -> bytes | None:
+    """Return the output of a git command in a checkout; None if it fails, i.e. its exit status is not ``status``."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, timeout=30, check=False
-        )
+        done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout if done.returncode == status else None

@@ -58,7 +58,7 @@ class StoredModel:
 
 @dataclass
 class StoredVersion:
-    """Contents of a version of a registered model."""
+    """Contents of a version of a registered model; ``run_approval`` is the tag ``approved`` of its run, if read."""
 
     name: str
     version: str
@@ -66,6 +66,7 @@ class StoredVersion:
     tags: dict[str, str]
     description: str = ""
     aliases: frozenset[str] = frozenset()
+    run_approval: str | None = None
 
 
 class Memory:
@@ -226,7 +227,7 @@ class Replay(Delivery):
         self.state = DeliveryState()
         self.client = Memory()
         self.ended = False
-        self.traces: list[tuple[Path, str, Event]] = []
+        self._rollouts_of: dict[tuple[Path, str], Event] = {}
         started = first_start(run_dir)
         self.token = f"{started['time']}:{recorded_dir}"
         given = started["adopt"]
@@ -246,6 +247,11 @@ class Replay(Delivery):
                 self._step(key.removeprefix("steps/"), events)
         if self.asked_to_end:
             self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+
+    @property
+    def traces(self) -> list[tuple[Path, str, Event]]:
+        """Files of rollouts whose traces MLflow must have, each with the step's run and its last event."""
+        return [(path, run_id, event) for (path, run_id), event in self._rollouts_of.items()]
 
     def trace_pairs(self, path: Path, run_id: str, event: Event, real_run: str, experiment: str) -> list[Any]:
         """Return the traces of a rollout file and their spans, for a step's run in the real store."""
@@ -270,4 +276,5 @@ class Replay(Delivery):
         self.client.runs[run_id].artifacts[name] = event["digest"]
 
     def _rollouts(self, run_id: str, event: Event) -> None:
-        self.traces.append((relocated(self.run_dir, event["path"]), run_id, event))
+        # A step that runs again with a newer hopforge may send its rollouts again, which replaces their traces.
+        self._rollouts_of[relocated(self.run_dir, event["path"]), run_id] = event

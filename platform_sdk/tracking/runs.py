@@ -13,6 +13,7 @@ This module does not import mlflow.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -21,27 +22,31 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
-from platform_sdk.files import read_object, sha256, storage_error, write_text
+from platform_sdk.files import read_object, sha256, storage_error, write_text, writing
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
 from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
-from platform_sdk.tracking.provenance import provenance, used
+from platform_sdk.tracking.provenance import own_checkout, provenance, seeds_of, uncommitted_changes, used
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
-from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run
+from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run, jobs_of_step
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 ERROR_LENGTH = 5000
+COLUMNS = frozenset({"mlflow.user", "mlflow.source.type", "mlflow.source.name", "mlflow.source.git.commit"})
+"""Tags that MLflow's page of runs shows as columns."""
 
 logger = logging.getLogger(__name__)
+_step_settings: ContextVar[str] = ContextVar("settings", default="")
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
 
 
@@ -75,7 +80,7 @@ class Failure:
 
 def start_run(
     run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "", in_step: bool = False,
-    tags: Mapping[str, str] | None = None,
+    place: Mapping[str, str] | None = None, images: Mapping[str, str] | None = None,
 ) -> RunInfo:  # fmt: skip
     """Start a run, or resume an unfinished one with the MLflow run recorded in the run directory.
 
@@ -90,7 +95,8 @@ def start_run(
         description: The recipe's description, for the report and for MLflow; it does not affect results.
         in_step: ``MLFLOW_RUN_ID`` names the run of the calling step, as Kubeflow Pipelines' MLflow plugin sets it: its
             parent is adopted, and every step adopts the run that it is given.
-        tags: Where the run takes place, e.g. ``hopforge.namespace``.
+        place: Place on a cluster by names, e.g. ``namespace``; see ``Provenance``. They are also tags of the run.
+        images: Digests of the images of this process's pod by their names.
 
     Raises:
         UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
@@ -105,7 +111,11 @@ def start_run(
             f"{path}: belongs to a run of another recipe or with other parameters; choose another --workdir, "
             "or repeat the command that began the run"
         )
-    origin = provenance()
+    team = os.environ.get("MLFLOW_WORKSPACE")
+    origin = provenance({**({"team": team} if team else {}), **(place or {})}, images)
+    changes = _keep_changes(path.parent) if origin.dirty else None
+    if changes is not None:
+        origin = origin.model_copy(update={"diff": sha256(changes)})
     environment = path.parent / ENVIRONMENT_FILE
     write_text(environment, json.dumps(origin.model_dump() | {"description": description}, indent=1))
     info = RunInfo(run_dir, run_dir.name, without_credentials(store_uri(run_dir)), _experiment(recipe))
@@ -115,7 +125,15 @@ def start_run(
         ENVIRONMENT: sha256(environment),
     }
     journal = Journal(path)
-    head = manifest.record(run_dir, "run started", digests, origin=origin.entry()).head
+    head = manifest.record(
+        run_dir,
+        "run started",
+        digests,
+        seals.seal(run_dir, [] if changes is None else [changes]),
+        origin=origin.entry(),
+        seeds=seeds_of(recipe["parameters"]),
+        images=origin.images,
+    ).head
     given = os.environ.get(GIVEN)
     fields: dict[str, Any] = {"in_step": True} if given and in_step else {}
     journal.append(
@@ -133,17 +151,37 @@ def start_run(
     journal.append(
         "tags",
         tags={
+            "mlflow.user": origin.shown_user,
+            "mlflow.source.type": "LOCAL",
+            "mlflow.source.name": f"hopforge/{recipe['pipeline']}/{recipe['name']}",
             "mlflow.source.git.commit": origin.commit or "unknown",
             "hopforge.git_dirty": "unknown" if origin.dirty is None else str(origin.dirty).lower(),
             f"{DIGEST}recipe": digests["recipe"],
             "hopforge.python": origin.python,
-            **(tags or {}),
+            **{f"hopforge.{name}": value for name, value in origin.place.items()},
         },
     )
     journal.append("artifact", path=str(environment), folder="", digest=sha256(environment))
     if follow:
         _start_follower(run_dir)
     return info
+
+
+def _keep_changes(folder: Path) -> Path | None:
+    """Write the uncommitted changes of this process's code to a file in ``folder``; None if there are none."""
+    checkout = own_checkout()
+    assert checkout is not None, "only a checkout is dirty"
+    content = uncommitted_changes(checkout, checkout / "platform_sdk")
+    if content is None:
+        logger.warning("%s: git diff failed, so the uncommitted changes are not kept", checkout)
+        return None
+    if not content:
+        return None
+    # Named by content, since a resumed run may have other changes.
+    path = folder / f"uncommitted-{hashlib.sha256(content).hexdigest()[:16]}.diff"
+    with writing(path) as stream:
+        stream.write(content)
+    return path
 
 
 @contextmanager
@@ -165,6 +203,8 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
     journal.append("started", name=step, **given_here(run_dir))
+    if columns := _columns(run_dir):
+        journal.append("tags", tags=columns)
     started, began = time.time_ns(), time.monotonic()
     running = StepRun(run_dir, step, journal)
     try:
@@ -188,6 +228,8 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
             files,
             journal=journal.path,
             inputs=tuple(running.inputs),
+            licences=tuple(running.licences),
+            jobs=jobs_of_step(journal.path),
             settings=_settings(run_dir),
             used=_log_use(running, started, began),
         )
@@ -240,6 +282,12 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     return run_id
 
 
+def _columns(run_dir: Path) -> dict[str, str]:
+    """Return the tags behind MLflow's columns User, Source and Version that the run's last start recorded."""
+    recorded = [event["tags"] for event in read(run_file(run_dir))[0] if event["event"] == "tags"]
+    return {name: value for name, value in (recorded[-1] if recorded else {}).items() if name in COLUMNS}
+
+
 def _log_use(step: StepRun, started: int, began: float) -> dict[str, str | int | float]:
     """Log the GPU-hours of a step up to now; return what this process used, and the GPU-hours of the step."""
     own = used(began)
@@ -266,8 +314,20 @@ def _has_ended(run_dir: Path, status: str) -> bool:
     return (events[-1].get("status"), events[-1].get("manifest_head")) == (status, entries[-1].head)
 
 
+@contextmanager
+def recorded_settings(digest: str) -> Iterator[None]:
+    """Record the digest of a step's settings in the manifest entry of the step that runs in the context."""
+    token = _step_settings.set(digest)
+    try:
+        yield
+    finally:
+        _step_settings.reset(token)
+
+
 def _settings(run_dir: Path) -> str:
-    """Return the digest of the run's settings; empty if its start recorded none."""
+    """Return the digest of the step's settings, or without an executor of the recipe's; empty if neither is known."""
+    if digest := _step_settings.get():
+        return digest
     starts = [entry for entry in manifest.read(run_dir) if "recipe" in entry.digests]
     return starts[-1].digests["recipe"] if starts else ""
 

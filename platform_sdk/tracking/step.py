@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.data.licences import Terms
 from platform_sdk.files import read_object, sha256
+from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.journal import DIGEST, Journal
-from platform_sdk.tracking.manifest import Input
+from platform_sdk.tracking.manifest import Input, Job
 from platform_sdk.tracking.usage import DIGITS, GPU_HOURS, USED, gpu_hours_of_step
 
 PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
@@ -26,6 +28,7 @@ class StepRun:
     digests: dict[str, str] = field(default_factory=dict)
     sealed: list[Path] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
+    licences: list[Terms] = field(default_factory=list)
 
     def seal(self, *paths: Path) -> None:
         """Declare files, and folders of files, as the step's results; at its end their digests go into the manifest.
@@ -52,6 +55,22 @@ class StepRun:
     def record_gpu_hours(self, source: str, hours: float) -> None:
         """Record the GPU-hours that a process or a job of this step has used so far, by its name."""
         self._journal.append(USED, source=source, gpu_hours=round(hours, DIGITS))
+
+    def record_job(self, job: Job) -> None:
+        """Record what a job of this step has used so far, by its UID."""
+        self._journal.append(USED, source=job.uid, gpu_hours=job.gpu_hours, job=job.model_dump(mode="json"))
+
+    def record_licences(self, tag: str, terms: Iterable[Terms]) -> None:
+        """Record the revisions and licences of datasets or base models in the step's manifest entry.
+
+        Args:
+            tag: Tag of the step and of the run with the licences.
+            terms: The recorded terms.
+        """
+        found = tuple(dict.fromkeys(terms))
+        self.licences += found
+        text = ", ".join(f"{one.thing.partition(' ')[2]} {one.licence}" for one in found)
+        self._journal.append("tags", tags={f"hopforge.{tag}": text}, of_run=True)
 
     def log_gpu_hours(self) -> float:
         """Log the GPU-hours of all attempts of this step, unless there were no GPUs; return them."""
@@ -212,9 +231,14 @@ class StepRun:
         )
         self.record_digests(weights=digest)
 
-    def log_rollouts(self, path: Path, *, limit: int = 20) -> None:
-        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces of their turns, retrievals and calls."""
-        self._journal.append("rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit)
+    def log_rollouts(self, path: Path, *, sources: RewardSources, limit: int = 20) -> None:
+        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces of their turns, retrievals and calls.
+
+        Rewards become assessments of the traces, with their sources; gold answers become expectations.
+        """
+        self._journal.append(
+            "rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit, sources=sources.model_dump()
+        )
 
     def log_artifact(self, path: Path) -> None:
         """Log the current content of a small file under its path in the run directory."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import SEARCH, Rollout, Trajectory
+from platform_sdk.tracking.assessments import RewardSources, assessments_of
 from platform_sdk.tracking.journal import Event, relocated
 from platform_sdk.tracking.store import DeliveryState
 
@@ -175,6 +176,7 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
     laid_out = pieces(rollout)
+    sources = event.get("sources")  # earlier versions sent no assessments
     info = TraceInfo(
         trace_id=f"tr-{trace_id}",
         trace_location=TraceLocation.from_experiment_id(experiment_id),
@@ -184,6 +186,9 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
         request_preview=rollout.question.text[:PREVIEW],
         response_preview=(rollout.main.answer or f"({rollout.outcome})")[:PREVIEW],
         client_request_id=f"{event['phase']}/{rollout.id}",
+        assessments=[]
+        if sources is None
+        else assessments_of(rollout, f"tr-{trace_id}", event["time"], RewardSources.model_validate(sources)),
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": event["phase"]},
         tags={
             "mlflow.traceName": f"{event['phase']}/{rollout.id}"[:250],

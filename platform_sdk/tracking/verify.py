@@ -101,7 +101,7 @@ def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
     log.explain_missing(files)
     stored = check_mlflow(files)
     logged, rows = log.check_run(files, stored.findings)
-    approvals = log.check_approvals(files.chain.entries, stored.versions or ())
+    approvals = log.check_approvals(files.run_dir.name, files.chain.entries, stored.versions or ())
     return Verification(
         run=files.run_dir.name,
         head=files.head,

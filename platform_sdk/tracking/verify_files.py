@@ -215,7 +215,7 @@ class FileCheck:
             yield from self._compared(f"{FOLDER}/{ENVIRONMENT_FILE}", expected)
 
     def _sealed(self) -> Iterator[Finding]:
-        files: dict[str, str] = {}
+        files = self._start_files()
         for step, entry in seals.last_entries(self.chain.entries).items():
             if self.closed(step):
                 files |= entry.files
@@ -228,6 +228,11 @@ class FileCheck:
                 yield Finding(thing=name, kind="not checkable", expected=expected, found="no such file on this machine")
             elif not rebuilt and not self._is_named(name):
                 yield from self._compared(name, expected)
+
+    def _start_files(self) -> dict[str, str]:
+        """Return the files that the run's starts sealed: the uncommitted changes of the code."""
+        starts = (entry for entry in self.chain.entries if entry.event == STARTED)
+        return {name: digest for entry in starts for name, digest in entry.files.items()}
 
     def _end_files(self) -> dict[str, str]:
         """Return the files that the run's end sealed: the journals of steps, and the report."""
@@ -256,7 +261,7 @@ class FileCheck:
     def _added(self) -> Iterator[Finding]:
         steps = seals.last_entries(self.chain.entries)
         known = {name for entry in steps.values() for name in entry.files} | self._artifact_digests().keys()
-        known |= self._end_files().keys()
+        known |= self._start_files().keys() | self._end_files().keys()
         for path in sorted(self.run_dir.rglob("*")):
             name = path.relative_to(self.run_dir).as_posix()
             hidden = any(part.startswith(".") for part in path.relative_to(self.run_dir).parts)

@@ -143,12 +143,19 @@ class LogCheck:
         return [], self.rows
 
     def check_approvals(
-        self, entries: Sequence[manifest.Entry], versions: Sequence[StoredVersion]
+        self, run: str, entries: Sequence[manifest.Entry], versions: Sequence[StoredVersion]
     ) -> Iterator[Finding]:
-        """Compare the aliases and tags of approvals with the log, for the versions in MLflow of a run's manifest."""
+        """Compare the aliases and tags of approvals with the log, for a run's versions in MLflow.
+
+        Args:
+            run: The run's name in MLflow.
+            entries: The run's manifest.
+            versions: The run's versions in MLflow.
+        """
         if not self.is_sound:
             return
         heads = {entry.head for entry in entries}
+        latest: list[LogEntry] = []
         for version in versions:
             label = f"MLflow model {version.name}"
             of_model = decisions(self.chain.entries, version.name)
@@ -157,20 +164,19 @@ class LogCheck:
                 if entry.version == version.version and entry.head in heads
                 and entry.weights == version.tags.get(WEIGHTS)
             ][-1:]  # fmt: skip
+            latest = sorted([*latest, *own], key=lambda entry: entry.sequence)[-1:]
             approved = bool(own) and own[0].event == APPROVED
             if ALIAS in version.aliases and not approved:
                 yield Finding(thing=f"{label}: alias {ALIAS}", kind="added", found=version.version)
             elif approved and own[0] == of_model[-1] and ALIAS not in version.aliases:
                 yield Finding(thing=f"{label}: alias {ALIAS}", kind="missing", expected=version.version)
-            expected, found = shown(own[0]) if own else "", version.tags.get(TAG, "")
-            if expected != found:
-                kind: Kind = "added" if not expected else "altered" if found else "missing"
-                thing = f"{label}/{version.version}: tag {TAG}"
-                yield Finding(thing=thing, kind=kind, expected=expected, found=found)
+            yield from _tag(f"{label}/{version.version}", own, version.tags.get(TAG, ""))
             if approved and self._approvers is not None and (fault := self._approvers.fault(own[0])):
                 claimed: Kind = "altered" if own[0].signature else "not checkable"
                 thing = f"approval of {version.name}/{version.version}"
                 yield Finding(thing=thing, kind=claimed, expected=f"a signature of {own[0].who}", found=fault)
+        if versions and versions[0].run_approval is not None:
+            yield from _tag(f"MLflow run {run}", latest, versions[0].run_approval)
 
     def absent(self, runs: list[Path]) -> list[Verification]:
         """Return a result for each run that the log records in the folder and that is not among ``runs``.
@@ -211,6 +217,14 @@ class LogCheck:
 
     def _removals(self) -> list[LogEntry]:
         return [entry for entry in self.chain.entries if entry.event == RUN_REMOVED]
+
+
+def _tag(label: str, decision: Sequence[LogEntry], found: str) -> Iterator[Finding]:
+    """Compare the tag ``approved`` of a version or a run with the last decision, if there is one."""
+    expected = shown(decision[0]) if decision else ""
+    if expected != found:
+        kind: Kind = "added" if not expected else "altered" if found else "missing"
+        yield Finding(thing=f"{label}: tag {TAG}", kind=kind, expected=expected, found=found)
 
 
 def _first(run_dir: Path) -> str:

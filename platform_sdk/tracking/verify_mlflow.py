@@ -13,6 +13,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import adopted_run
+from platform_sdk.tracking.assessments import compare_assessments
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
 from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, StoredVersion, directories, first_start
@@ -23,7 +24,7 @@ from platform_sdk.tracking.verify_log import ALIAS, TAG
 
 VERIFIED = "verified"
 OWN_TAGS = frozenset({VERIFIED, TAG})
-"""Tags that hopforge sets later than at delivery."""
+"""Tags of a run and its versions that hopforge sets later than at delivery."""
 HEAD = "manifest_head"
 TOKEN = "hopforge.run"
 
@@ -87,6 +88,7 @@ class StoreCheck:
         run, experiment = found
         models = self._store.models(experiment, str(ids[parent]))
         self._weights = {model.model_id: model.tags.get(WEIGHTS, model.model_id) for model, _ in models}
+        self._approval = run.tags.get(TAG, "")
         runs: dict[str, StoredRun] = {parent: run}
         head = run.tags.get(HEAD, "")
         if self._files.finished:
@@ -107,6 +109,8 @@ class StoreCheck:
         if self._files.finished:
             yield from self._models([model for model, _ in models])
             yield from self._versions(str(ids[parent]))
+            if self._approval and not self.versions:
+                yield Finding(thing=f"MLflow run {run.name}: tag {TAG}", kind="added", found=self._approval)
         for recorded, step, event in self._replay.traces:
             path = self._here(recorded)
             if step in runs and self._is_intact(path):
@@ -164,7 +168,8 @@ class StoreCheck:
             for field in ("name", "status", "start", "end"):
                 yield from _value(f"{label}: {field}", getattr(expected, field), getattr(found, field))
         tags = {name: str(ids.get(value, value)) for name, value in expected.tags.items()}
-        yield from _tags(label, tags, found.tags, adopted=adopted)
+        later = OWN_TAGS if key == self._replay.state.run_id else frozenset()
+        yield from _tags(label, tags, found.tags, adopted=adopted, later=later)
         yield from _table(f"{label}: param", expected.params, found.params, adopted=adopted)
         yield from _metrics(label, expected.metrics, found.metrics, adopted=adopted)
         for what, wanted, stored in (
@@ -238,6 +243,8 @@ class StoreCheck:
 
     def _versions(self, run_id: str) -> Iterator[Finding]:
         versions = self.versions = self._store.versions(run_id)
+        for version in versions:
+            version.run_approval = self._approval
         by_model = {self._weights.get(one.model_id, one.tags.get(WEIGHTS, "")): one for one in versions}
         numbers: dict[str, str] = {}
         names = {version.name for version in self._expected.versions}
@@ -249,7 +256,7 @@ class StoreCheck:
                 continue
             label = f"MLflow model {expected.name}/{version.version}"
             numbers[expected.version] = version.version
-            yield from _tags(label, self._with_head(expected.tags, version.tags), version.tags)
+            yield from _tags(label, self._with_head(expected.tags, version.tags), version.tags, later=OWN_TAGS)
             yield from _value(f"{label}: description", expected.description, version.description)
         for version in by_model.values():
             yield Finding(thing=f"MLflow model {version.name}/{version.version}", kind="added")
@@ -281,6 +288,8 @@ class StoreCheck:
                 yield Finding(thing=thing, kind="missing", expected=info.trace_id)
             elif different := _trace_difference(info, spans, trace):
                 yield Finding(thing=thing, kind="altered", found=different)
+            if trace is not None:
+                yield from compare_assessments(thing, info.assessments, trace.info.assessments)
         for trace_id in stored:
             yield Finding(thing=f"MLflow trace {trace_id}", kind="added")
 
@@ -313,12 +322,13 @@ def _value(thing: str, expected: object, found: object) -> Iterator[Finding]:
 
 
 def _tags(
-    label: str, expected: Mapping[str, str], found: Mapping[str, str], *, adopted: bool = False
-) -> Iterator[Finding]:
+    label: str, expected: Mapping[str, str], found: Mapping[str, str], *, adopted: bool = False,
+    later: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:  # fmt: skip
     own = {
         name: value
         for name, value in found.items()
-        if name in expected or not (name.startswith("mlflow.") or name in OWN_TAGS)
+        if name in expected or not (name.startswith("mlflow.") or name in later)
     }
     yield from _table(f"{label}: tag", expected, own, adopted=adopted)
 

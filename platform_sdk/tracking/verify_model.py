@@ -52,7 +52,7 @@ class ModelCheck:
                 logged, detects = self._log.check_chain(self._chain.entries, names, finished=self._finished)
                 findings += logged
             if self._version is not None:
-                findings += self._log.check_approvals(self._chain.entries, [self._version])
+                findings += self._log.check_approvals(run.name, self._chain.entries, [self._version])
         findings.append(Finding(thing="run directory", kind="not checkable", found=ABSENT))
         head = self._chain.entries[-1].head if self._chain.entries and not self._chain.faults else ""
         return Verification(

@@ -44,9 +44,12 @@ def test_run_by_pods_with_fewer_iterations_than_compiled_equals_a_local_run_of_t
     pods.all(read_as(ClusterSpec, RECIPES.parent / "cluster.yaml"))
     alone = run_here("world.yaml", tmp_path / "alone", TINY_MYGO | {"evaluate_iterations": True})
     assert (pods.run_dir / "report.html").exists()
-    there, here = ({entry.event: entry.digests for entry in manifest.read(place)} for place in (pods.run_dir, alone))
+    there, here = (
+        {entry.event: (entry.digests, entry.settings, entry.licences) for entry in manifest.read(place)}
+        for place in (pods.run_dir, alone)
+    )
     begun = there.pop("run started"), here.pop("run started")  # they hold the commit and the environment too
-    assert begun[0]["recipe"] == begun[1]["recipe"]
+    assert begun[0][0]["recipe"] == begun[1][0]["recipe"]
     assert there == here
 
 

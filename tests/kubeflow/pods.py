@@ -25,8 +25,8 @@ class Artifact:
 class Pods:
     """The pods of a run, called one by one as Kubeflow calls them."""
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
-        self.folder, self.recipe = folder, recipe
+    def __init__(self, folder: Path, recipe: Recipe, cluster: ClusterSpec | None = None) -> None:
+        self.folder, self.recipe, self.cluster = folder, recipe, cluster
         self.place = {"run_id": "1234", "run_name": recipe.name, "workspace": str(folder)}
         self.run_dir = run_folder(str(folder), recipe.name, "1234")
         self.settings = ""
@@ -35,7 +35,7 @@ class Pods:
         return {kind: Artifact(self.folder / kind) for kind in ("card", "metrics")}
 
     def begin(self, **filled: Any) -> None:
-        given = {"recipe": packed(begun_with(self.recipe)), **filled}
+        given = {"recipe": packed(begun_with(self.recipe, self.cluster)), **filled}
         [self.settings] = begin(**self.place, given=given, shown=self.shown(), outputs=["settings"])
 
     def step(self, task: str, *outputs: str, **given: Any) -> Any:

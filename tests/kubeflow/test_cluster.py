@@ -13,33 +13,45 @@ from typing import Any
 
 import pytest
 from kfp import components, local
+from kubernetes.client import Configuration
 from ruamel.yaml import YAML
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+
+from kubeflow.training import TrainingClient
 
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
+from platform_sdk.kubeflow import lifecycle
 from platform_sdk.kubeflow.compile import compile_recipe, ir_text, write_ir
 from platform_sdk.kubeflow.lifecycle import (
     begin_run,
     begun_with,
+    end_run,
     enter_cluster,
     packed,
+    reopen,
     settings_digest,
     unpacked,
 )
+from platform_sdk.kubeflow.training_job import api, here
 from platform_sdk.kubeflow.training_job.here import job_runner
 from platform_sdk.processes.launch import StepProcesses
+from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 from tests.kubeflow.pods import Pods
 from tests.kubeflow.toy import PIPELINE, write_toy
+from tests.kubeflow.training_job.api_server import ApiServer
 from tests.refusals import refused
 
 HOME = Path(__file__).parents[2]
+RECORDED = HOME.parent / "shared/kubeflow/cluster/pod-kfp-step.json"
 SHIPPED = HOME / "pipelines/cluster.yaml"
-FORM = {"f1_run_seed", "f2_run_rate", "f3_run_mode", "d1_training_batch", "d2_training_normalization"}
+FORM = {
+    "f1_run_seed", "f2_run_rate", "f3_run_mode", "d1_training_batch", "d2_training_normalization", "submitted_by",
+}  # fmt: skip
 Documents = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -112,6 +124,41 @@ def test_steps_enter_the_cluster_that_the_run_was_compiled_for(
         "team": "search", "queue": "default", "pipelines_run": "run",
         "pipelines_url": "https://kubeflow.example/pipeline/#/runs/details/run",
     }  # fmt: skip
+
+
+def test_start_records_images_account_and_submitter_from_the_pod(
+    tmp_path: Path, cluster: ClusterSpec, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod is one that a real cluster recorded."""
+    if not RECORDED.is_file():
+        pytest.skip("the recorded objects of a cluster are not beside this checkout")
+    pod = json.loads(RECORDED.read_text())
+    (tmp_path / "namespace").write_text("kubeflow\n")
+    for module in (here, lifecycle):
+        monkeypatch.setattr(module, "NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setenv("KFP_POD_NAME", pod["metadata"]["name"])
+    with ApiServer() as server:
+        server.pods[pod["metadata"]["name"]] = pod
+        configuration = Configuration(host=server.url)
+        configuration.retries = False
+        monkeypatch.setattr(api, "connect", lambda: TrainingClient(client_configuration=configuration))
+        local_store = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+        recipe = load_recipe(write_toy(tmp_path))
+        pods = Pods(tmp_path, recipe, cluster.model_copy(update={"environment": local_store}))
+        pods.begin(submitted_by="ann")
+        end_run(pods.run_dir, "FAILED")
+        reopen(pods.run_dir)
+    start, _ = manifest.read(pods.run_dir)  # the retry starts equally, which adds no entry
+    digest = "sha256:1ac864f1910fba4f096581af4fddaed39ad0455e0b8e18fe6d7deabb3b865184"
+    assert start.images["localhost/hopforge/launcher:0.1.0"] == digest
+    expected = {
+        "namespace": "kubeflow", "account": pod["spec"]["serviceAccountName"], "submitted_by": "ann",
+        "pipelines_run": "1234",
+    }  # fmt: skip
+    assert {name: start.origin.get(name) for name in expected} == expected
+    assert start.seeds == {"seed": 0}
+    [tags] = [event["tags"] for event in read(run_file(pods.run_dir))[0] if event["event"] == "tags"]
+    assert tags["mlflow.user"] == "ann"
 
 
 def test_run_has_a_first_step_and_a_last_one(compiled: Documents) -> None:

@@ -80,7 +80,7 @@ def place(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(variable, "")  # restored after the test, which sets and removes these
         monkeypatch.delenv(variable)
     cluster.server.pods["step"] = {"metadata": {"name": "step", "labels": {}}}
-    monkeypatch.setenv(here.POD_NAME, "step")
+    monkeypatch.setenv("KFP_POD_NAME", "step")
     monkeypatch.setattr(here, "namespace", lambda: "team-a")
     monkeypatch.setattr(here, "connect", lambda: cluster.connection)
     monkeypatch.setattr(launcher, "CLOCK", cluster.clock)

@@ -93,6 +93,7 @@ def verify(files: dict[str, bytes]) -> set[str]:
                 bad.add(name)
         sealed |= {o["path"]: o["sha256"] for o in last.get("outputs", ())}
     starts = [entry for entry in entries if entry["event"] == "run started"]
+    sealed |= {o["path"]: o["sha256"] for entry in starts for o in entry.get("outputs", ())}
     if starts:
         sealed["tracking/environment.json"] = starts[-1]["digests"]["environment"]
         try:

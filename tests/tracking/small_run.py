@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from platform_sdk.data.licences import Terms
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, start_run, step_run
+from platform_sdk.tracking.assessments import RewardSources
 from tests.tracking.rollouts import rollout
 
 RUN = "small"
@@ -29,6 +31,10 @@ def write_small_run(run_dir: Path) -> str:
         step.seal(run_dir / "corpus")
         for name, digest, use in (("train", TRAIN, "training"), ("eval", EVAL, "evaluation")):
             step.log_dataset(name, digest=digest, source=f"world ({run_dir.name}/corpus)", context=use, rows=50)
+        step.record_licences(
+            "dataset_licence",
+            [Terms(thing="dataset own", revision="unknown", licence="unknown", source="no statement")],
+        )
     with step_run(run_dir, "policy") as step:
         step.log_params({"model": "hopforge:world-base"})
         step.record_digests(base_weights=BASE)
@@ -58,7 +64,7 @@ def _evaluate(run_dir: Path, phase: str, em: float, model: str, *, iteration: in
         write_jsonl(folder / "rollouts.jsonl", Rollout, [rollout(number) for number in range(2)])
         step.seal(folder)
         step.log_scores(folder / "scores.json", iteration=iteration, model=model, questions=EVAL)
-        step.log_rollouts(folder / "rollouts.jsonl")
+        step.log_rollouts(folder / "rollouts.jsonl", sources=RewardSources(method="mygo", judges={"f1": "a-judge"}))
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
-from platform_sdk.tracking.log.chain import FILE_NAME, Log
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.tracking.small_run import RUN, SCORES
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 ALIAS = "MLflow model small: alias approved"
 TAG = "MLflow model small/1: tag approved"
 SIGNED = "approval of small/1"
+RUN_TAG = "MLflow run small: tag approved"
 
 
 def approve(folder: Path, *arguments: str, model: str = "small/1") -> Result:
@@ -87,6 +88,20 @@ def test_edited_approval_in_mlflow_is_named(folder: Path) -> None:
     assert found(folder) == (1, {("missing", TAG), ("missing", ALIAS)})
 
 
+def test_edited_approval_of_the_run_in_mlflow_is_named(folder: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    run_id = client.get_model_version("small", "1").run_id
+    client.set_tag(run_id, "approved", "model approved by Grace")
+    assert found(folder) == (1, {("added", RUN_TAG)})
+    client.delete_tag(run_id, "approved")
+    approve(folder, "--name", "Ada")
+    assert "approved by Ada" in client.get_run(run_id).data.tags["approved"]
+    client.set_tag(run_id, "approved", "model approved by Grace")
+    assert found(folder) == (1, {("altered", RUN_TAG)})
+    client.delete_tag(run_id, "approved")
+    assert found(folder) == (1, {("missing", RUN_TAG)})
+
+
 def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Path) -> None:
     approvers = tmp_path / "approvers"
     ada, grace = make_key(folder, "ada", approvers), make_key(folder, "grace", approvers)
@@ -96,6 +111,25 @@ def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Pa
     assert found(folder) == (0, set())
     assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
     assert approve(folder, "--name", "eve", "--key", grace).exit_code == 0
+    assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
+
+
+def test_withdrawn_signature_is_not_valid_for_another_entry(folder: Path, tmp_path: Path) -> None:
+    """Copy a signature into a new entry, as someone who can write the log can."""
+    approvers = tmp_path / "approvers"
+    assert approve(folder, "--name", "ada", "--key", make_key(folder, "ada", approvers)).exit_code == 0
+    assert approve(folder, "--withdraw").exit_code == 0
+    log = Log(folder / FILE_NAME)
+    signed = log.read().entries[1]
+    replayed = Statement.model_validate(signed.content())
+    assert log.append(replayed) == signed, "a repeated approval does not undo the withdrawal"
+    forged = log.append(replayed.model_copy(update={"at": "2027-01-01T00:00:00.000+00:00"}))
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.set_registered_model_alias("small", "approved", "1")
+    from platform_sdk.tracking.log.approvers import shown
+
+    client.set_model_version_tag("small", "1", "approved", shown(forged))
+    client.set_tag(client.get_model_version("small", "1").run_id, "approved", shown(forged))
     assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
 
 

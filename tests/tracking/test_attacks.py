@@ -160,6 +160,8 @@ FILES: dict[str, Attack] = {
 }
 
 
+TRACES = [f"MLflow trace eval-{phase}/{id}" for phase in ("start", "final") for id in ("q0#0", "q1#1")]
+STEPS = ("/corpus", "/policy", "/eval-start", "/train-warmup", "/eval-final", "/report")
 DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
     "metric": (
         "UPDATE metrics SET value = 0.99 WHERE key = 'eval-final/em'",
@@ -222,9 +224,62 @@ DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
         "UPDATE registered_model_aliases SET alias = 'best'",
         {("missing", "MLflow model small: alias small"), ("added", "MLflow model small: alias best")},
     ),
+    "user": (
+        "UPDATE tags SET value = 'somebody' WHERE key = 'mlflow.user'",
+        {("altered", f"MLflow run small{step}: tag mlflow.user") for step in ("", *STEPS)},
+    ),
+    "source": (
+        "UPDATE tags SET value = 'other.py' WHERE key = 'mlflow.source.name'",
+        {("altered", f"MLflow run small{step}: tag mlflow.source.name") for step in ("", *STEPS)},
+    ),
+    "licence": (
+        "UPDATE tags SET value = 'own MIT' WHERE key = 'dataset_licence'",
+        {("altered", f"MLflow run small{step}: tag dataset_licence") for step in ("", "/corpus")},
+    ),
+    "approval of a step": (
+        "INSERT INTO tags SELECT 'approved', 'model approved by Grace', run_uuid FROM runs WHERE name = 'eval-final'",
+        {("added", "MLflow run small/eval-final: tag approved")},
+    ),
+    "approval of a logged model": (
+        "INSERT INTO logged_model_tags (model_id, experiment_id, tag_key, tag_value) "
+        "SELECT model_id, experiment_id, 'approved', 'yes' FROM logged_models WHERE name = 'small-warmup'",
+        {("added", "MLflow model small-warmup: tag approved")},
+    ),
+    "reward": (
+        "UPDATE assessments SET value = '0.0' WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "judge": (
+        "UPDATE assessments SET source_id = 'another' WHERE name = 'f1'",
+        {("altered", f"{trace}: assessment f1") for trace in TRACES},
+    ),
+    "source of a reward": (
+        "UPDATE assessments SET source_type = 'HUMAN' WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "gold answers": (
+        "UPDATE assessments SET value = '[\"Paris\"]' WHERE name = 'expected_answers'",
+        {("altered", f"{trace}: assessment expected_answers") for trace in TRACES},
+    ),
+    "reward overridden": (
+        "UPDATE assessments SET valid = 0 WHERE name = 'em'",
+        {("altered", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "reward removed": (
+        "DELETE FROM assessments WHERE name = 'em'",
+        {("missing", f"{trace}: assessment em") for trace in TRACES},
+    ),
+    "reward added": (
+        "INSERT INTO assessments (assessment_id, trace_id, experiment_id, trace_timestamp_ms, name, assessment_type, "
+        "value, created_timestamp, last_updated_timestamp, source_type, source_id, valid, is_numeric_value) "
+        "SELECT 'a-other' || assessment_id, trace_id, experiment_id, trace_timestamp_ms, 'correct', assessment_type, "
+        "value, created_timestamp, last_updated_timestamp, source_type, source_id, valid, is_numeric_value "
+        "FROM assessments WHERE name = 'em'",
+        {("added", f"{trace}: assessment correct") for trace in TRACES},
+    ),
     "trace": (
         "UPDATE trace_tags SET value = 'correct' WHERE key = 'outcome'",
-        {("altered", f"MLflow trace eval-{phase}/{id}") for phase in ("start", "final") for id in ("q0#0", "q1#1")},
+        {("altered", trace) for trace in TRACES},
     ),
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
+from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
@@ -337,7 +338,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     write_jsonl(path, Rollout, [rollout(number, malformed="no tags" if number == 0 else None) for number in range(6)])
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "sample-1") as step:
-        step.log_rollouts(path, limit=4)
+        step.log_rollouts(path, limit=4, sources=RewardSources(method="mygo"))
     run_id = finish_run(run_dir, "FINISHED")
     state = run_dir / "tracking" / "mlflow.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "offsets": {}}))

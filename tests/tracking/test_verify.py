@@ -10,12 +10,14 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.entities import AssessmentSource
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.tracking import finish_run, manifest, start_run, step_run
+from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
@@ -77,6 +79,39 @@ def test_file_removed_from_a_copied_folder_is_missing_there_although_the_origina
     }
 
 
+def test_assessments_by_people_may_be_added_but_not_replace_recorded_ones(folder: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(client.tracking_uri)
+    [experiment] = {
+        run.info.experiment_id for run in client.search_runs([e.experiment_id for e in client.search_experiments()])
+    }
+    trace = next(trace for trace in client.search_traces(locations=[experiment]))
+    source = AssessmentSource("HUMAN", "ann@example.com")
+    mlflow.log_feedback(trace_id=trace.info.trace_id, name="useful", value=True, source=source)
+    assert found(folder / RUN) == set()
+    em = next(one for one in trace.info.assessments if one.name == "em")
+    mlflow.override_feedback(trace_id=trace.info.trace_id, assessment_id=em.assessment_id, value=1, source=source)
+    label = f"MLflow trace {trace.info.client_request_id}: assessment em"
+    assert found(folder / RUN) == {("altered", label), ("added", label)}
+
+
+def test_a_trace_holds_rewards_with_their_sources_and_gold_answers(original: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{original / 'mlflow.db'}")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    trace = next(
+        one for one in client.search_traces(locations=experiments) if one.info.client_request_id == "eval-final/q0#0"
+    )
+    shown = {
+        one.name: (one.source.source_type, one.source.source_id, (one.feedback or one.expectation).value)
+        for one in trace.info.assessments
+    }
+    assert shown == {
+        "em": ("CODE", "hopforge/mygo", 1.0),
+        "f1": ("LLM_JUDGE", "a-judge", 1.0),
+        "expected_answers": ("CODE", "dataset world", ["Lyon", "Lyons"]),
+    }
+
+
 def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
     for name in ("manifest.jsonl", "tracking/run.jsonl"):
         edit(name, lambda text: "".join(text.splitlines(keepends=True)[:-1]))(folder)
@@ -128,6 +163,19 @@ def test_a_run_of_format_1_is_resumed_and_verified(tmp_path: Path) -> None:
     assert verify_run(run_dir).findings == ()
     (run_dir / SCORES).write_text("{}")
     assert found(run_dir) == {("altered", SCORES)}
+
+
+def test_a_run_of_format_1_is_whole_after_its_steps_ran_again(tmp_path: Path) -> None:
+    """Rollouts that were sent without assessments are sent again with them."""
+    run_dir = Path(shutil.copytree(FORMAT_1, tmp_path / "runs")) / RUN
+    deliver(run_dir)
+    start_run(run_dir, RECIPE, follow=False)
+    for phase in ("eval-start", "eval-final"):
+        with step_run(run_dir, phase) as step:
+            step.seal(run_dir / phase)
+            step.log_rollouts(run_dir / phase / "rollouts.jsonl", sources=RewardSources(method="mygo"))
+    finish_run(run_dir, "FINISHED")
+    assert verify_run(run_dir).findings == ()
 
 
 def test_an_artifact_edited_in_mlflow_is_named_and_nothing_else(folder: Path) -> None:

@@ -14,12 +14,14 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import form_values
+from platform_sdk.kubeflow.lifecycle import SUBMITTED_BY
 from platform_sdk.kubeflow.limits import shortened
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.creation import create_run
 from platform_sdk.kubeflow.remote.runs import SYSTEM_NAMESPACE
 from platform_sdk.kubeflow.remote.versions import compile_for, equals, listed, put
 from platform_sdk.kubeflow.remote.workflows import Workflows
+from platform_sdk.tracking.provenance import user_name
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def submit(
         pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
             pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
         ),
-        runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters=form_values(recipe)),
+        runtime_config=kfp_server_api.V2beta1RuntimeConfig(
+            parameters=form_values(recipe) | {SUBMITTED_BY: user_name()}
+        ),
         # The experiment in which Pipelines' MLflow plugin, where it is on, creates the runs that ours adopt.
         plugins_input={
             "mlflow": {"experiment_name": cluster.environment.get("MLFLOW_EXPERIMENT_NAME", recipe.pipeline.name)}

@@ -12,16 +12,15 @@ from pathlib import Path
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import has_credentials
-from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
+from platform_sdk.kubeflow.training_job.api import ClusterApi, Item, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, ProgramSidecar, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import Record, reached, run_job
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count
+from platform_sdk.tracking.provenance import POD
 
 log = logging.getLogger(__name__)
 
-POD_NAME = "KFP_POD_NAME"
-"""Environment variable of Kubeflow Pipelines with the name of a step's pod."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = (
     "MLFLOW_TRACKING_URI", "MLFLOW_WORKSPACE", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE",
@@ -35,7 +34,7 @@ def job_runner(run_dir: Path, record: Record | None = None) -> ProcessRunner | N
     A job is named by the run, its verb, and the folder of its specification in the run directory.
 
     Args:
-        record: called with the UID and the GPU-hours of each job, as by ``launcher.run_job``.
+        record: called with the use of each job, as by ``launcher.run_job``.
 
     Raises:
         UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
@@ -146,15 +145,30 @@ def namespace() -> str:
         raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, since this is not a pod") from error
 
 
+def pod_name() -> str:
+    """Return the name of this pod. The host's name is the pod's only up to 63 characters, and KFP's are longer."""
+    return os.environ.get(POD) or os.environ["HOSTNAME"]
+
+
+def own_pod() -> Item | None:
+    """Return this process's pod as the API server describes it; None outside a cluster, or if it cannot be read."""
+    if not NAMESPACE_FILE.is_file():
+        return None
+    try:
+        # The kind of job does not matter for reading pods.
+        return ClusterApi(namespace(), group="batch", version="v1", plural="jobs", selector="").pod(pod_name())
+    except UserError as error:
+        log.warning("the images and the account of this pod are not recorded: %s", error)
+        return None
+
+
 def owner_of_this_pod(api: ClusterApi) -> Owner | None:
     """Return the owner of this process's pod, e.g. a KFP run's workflow, with which the job is deleted too.
 
     Raises:
         UserError: the API server refuses, has no such pod, or stays away.
     """
-    # The host's name is the pod's only up to 63 characters, and KFP's are longer.
-    name = os.environ.get(POD_NAME) or os.environ["HOSTNAME"]
-    pod = reached(partial(api.pod, name), log.warning, "no job was made; run the step again")
+    pod = reached(partial(api.pod, pod_name()), log.warning, "no job was made; run the step again")
     for one in pod["metadata"].get("ownerReferences") or ():
         if one.get("controller"):
             return Owner(one["apiVersion"], one["kind"], one["name"], one["uid"])

@@ -20,12 +20,22 @@ from platform_sdk.kubeflow.training_job.description import HEARTBEAT, RAN, SPEC_
 from platform_sdk.kubeflow.training_job.failure import failure_message
 from platform_sdk.kubeflow.training_job.kueue import remedy
 from platform_sdk.kubeflow.training_job.restarts import Restarts
-from platform_sdk.kubeflow.training_job.state import Observation, State, ended_at, expected_pods, live_pods, observe
+from platform_sdk.kubeflow.training_job.state import (
+    Observation,
+    State,
+    ended_at,
+    expected_pods,
+    image_digests,
+    live_pods,
+    observe,
+)
 from platform_sdk.kubeflow.training_job.watch import Clock, JobWatch, SystemClock
+from platform_sdk.tracking.manifest import Job as JobUse
+from platform_sdk.tracking.usage import DIGITS
 
 T = TypeVar("T")
-Record = Callable[[str, float], None]
-"""Takes a job's UID and the GPU-hours that it has used so far."""
+Record = Callable[[JobUse], None]
+"""Takes what a job has used so far."""
 
 RETRY_SECONDS = 10.0  # between attempts to reach the API server
 HEARTBEAT_SECONDS = 60.0
@@ -49,8 +59,9 @@ def run_job(
 
     Args:
         tell: called at every change of state, with the reason the cluster gives.
-        record: called once, however this ends, with the GPU-hours of the job: the time from admission to its end, or
-            until now, times its GPUs. The count goes on where an earlier launcher, even a killed one, has left it.
+        record: called once, however this ends, with the pods, images and GPU-hours of the job: the time from admission
+            to its end, or until now, times its GPUs. The count goes on where an earlier launcher, even a killed one,
+            has left it.
 
     Raises:
         UserError: the job failed, restarted its pods too often, waited or ran for too long, was deleted, differs from
@@ -62,7 +73,7 @@ def run_job(
         follower.run()
     finally:
         if record is not None and follower.uid:
-            record(follower.uid, follower.admitted_seconds() * job.gpus / 3600)
+            record(follower.used())
 
 
 class _Follower:
@@ -78,6 +89,9 @@ class _Follower:
         self._warning = ""
         self._last: Observation | None = None
         self._looked = 0.0
+        self._created = 0.0
+        self._ended: float | None = None
+        self._images: dict[str, dict[str, str]] = {}  # of each pod
         self.uid = ""
 
     def run(self) -> None:
@@ -97,10 +111,12 @@ class _Follower:
             seen = self._explained(observe(watch.job, watch.workload, pods), watch.job, pods)
             if last is None:
                 self.uid = watch.job["metadata"]["uid"]
+                self._created = datetime.fromisoformat(watch.job["metadata"]["creationTimestamp"]).timestamp()
                 self._spent[False] = _admitted_before(watch.job, seen.state, now)
             if seen != last:
                 self._tell(f"{self._job.name}: {seen.state}" + (f" ({seen.reason})" if seen.reason else ""))
             self._last = seen
+            self._ended = ended_at(watch.job) if seen.state.ended else None
             if seen.state is State.SUCCEEDED:
                 return
             if seen.state is State.FAILED:
@@ -122,12 +138,23 @@ class _Follower:
         self._looked = now
         return now
 
-    def admitted_seconds(self) -> float:
-        """Return for how long the job has been admitted."""
-        self._count()
-        return self._spent[False]
+    def used(self) -> JobUse:
+        """Return what the job has used so far."""
+        now = self._count() if self._ended is None else self._ended
+        seconds = self._spent[False]
+        return JobUse(
+            name=self._job.name,
+            uid=self.uid,
+            pods=tuple(sorted(self._images)),
+            images={name: digest for images in self._images.values() for name, digest in images.items()},
+            gpus=self._job.gpus,
+            queued_seconds=round(max(now - self._created - seconds, 0.0), 3),
+            seconds=round(seconds, 3),
+            gpu_hours=round(seconds * self._job.gpus / 3600, DIGITS),
+        )
 
     def _see_pod(self, pod: Item) -> None:
+        self._images.setdefault(pod["metadata"]["name"], {}).update(image_digests(pod))
         failure = self._restarts.see(pod)
         if failure is not None:
             self._tell(f"{self._job.name}: pod {failure.pod}: {failure.text}")

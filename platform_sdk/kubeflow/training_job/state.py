@@ -74,6 +74,13 @@ def ended_at(job: Mapping[str, Any]) -> float | None:
     return None
 
 
+def image_digests(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of a pod's images by their names, as its status has them; empty before its containers run."""
+    status = pod.get("status", {})
+    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return {one["image"]: one["imageID"].rpartition("@")[2] for one in containers if one.get("imageID")}
+
+
 def live_pods(pods: Sequence[Mapping[str, Any]]) -> int:
     """Return the number of pods that have not failed."""
     return sum(pod.get("status", {}).get("phase") != "Failed" for pod in pods)

@@ -12,6 +12,7 @@ from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.errors import UserError
+from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.files import read_object
 from platform_sdk.methods.arena.agent import Generator, generator, questions_of
 from platform_sdk.methods.arena.demonstrations import Demonstrations
@@ -23,6 +24,7 @@ from platform_sdk.methods.method import Method, Part, Resources, RunContext
 from platform_sdk.records import Question, Rollout
 from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.rollout import no_search
+from platform_sdk.tracking.assessments import RewardSources
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge
@@ -96,6 +98,15 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
         if resources.judge is None:
             return super().rescore(run, rollouts, resources)
         return [rollout.rewards for rollout in judged(rollouts, run.agent, resources.judge)]
+
+    def reward_sources(self, run: RunContext[AgentSpec]) -> RewardSources:
+        settings = run.agent.rewards
+        judge = settings.judge
+        return RewardSources(
+            method=self.name,
+            judges={} if judge is None else dict.fromkeys(("accuracy", NO_VERDICT), judge.model),
+            functions={name: extra.function for name, extra in settings.extra.items()},
+        )
 
     def measure(
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings

@@ -32,7 +32,10 @@ def started(
     return submit(server, recipe, overrides, PLACE, namespace=namespace, **more)
 
 
-def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) -> None:
+def test_a_run_is_started_with_the_recipes_values(
+    kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
     made = started(kfp, recipe, experiment="tries")
     [pipeline], [version], [experiment] = kfp.pipelines, kfp.versions, kfp.experiments
     assert (pipeline["display_name"], pipeline["namespace"]) == ("toy", "team-a")
@@ -42,7 +45,7 @@ def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) 
     run = kfp.run()
     assert run["runtime_config"]["parameters"] == {
         "f1_run_seed": 1, "f2_run_rate": 0.5, "f3_run_mode": "well", "d1_training_batch": 3,
-        "d2_training_normalization": "token"
+        "d2_training_normalization": "token", "submitted_by": "ann",
     }  # fmt: skip
     assert run["experiment_id"] == experiment["experiment_id"]
     assert run["plugins_input"] == {"mlflow": {"experiment_name": "toy"}}

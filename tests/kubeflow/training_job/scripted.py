@@ -11,6 +11,7 @@ from platform_sdk.config.cluster import JobSpec, Resources, Workspace
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description, Owner
 from platform_sdk.kubeflow.training_job.launcher import run_job
+from platform_sdk.tracking.manifest import Job
 from tests.kubeflow.training_job.api_server import ApiServer
 from tests.kubeflow.training_job.virtual_clock import VirtualClock
 
@@ -22,6 +23,7 @@ JOB = Description(
     spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
     owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid-wf"),
 )  # fmt: skip
+IMAGE = f"sha256:{'0a' * 32}"
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -34,7 +36,7 @@ class Cluster:
         configuration.retries = False
         self.connection = TrainingClient(client_configuration=configuration)
         self.described = job
-        self.gpu_hours: list[tuple[str, float]] = []  # of jobs by UID, as launchers recorded them
+        self.uses: list[Job] = []  # what launchers recorded
         server.objects["localqueues", "team-a"] = {"metadata": {"name": "team-a"}}
 
     @property
@@ -44,8 +46,7 @@ class Cluster:
 
     def run(self, job: Description | None = None) -> None:
         job = job or self.described
-        record = lambda uid, hours: self.gpu_hours.append((uid, hours))  # noqa: E731
-        run_job(job, api_for(job, self.connection), self.told.append, self.clock, record)
+        run_job(job, api_for(job, self.connection), self.told.append, self.clock, self.uses.append)
 
     def queue(self, why: str) -> None:
         self.server.condition(self._workload(), "QuotaReserved", "False", "Pending", why)
@@ -73,7 +74,12 @@ class Cluster:
         for pod in ("master-0", "worker-0"):
             self.server.pods[f"{name}-{pod}"] = {
                 "metadata": {"name": f"{name}-{pod}", "labels": {"training.kubeflow.org/job-name": name}},
-                "status": {"phase": "Running"},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "pytorch", "image": "registry/trainer", "imageID": f"registry/trainer@{IMAGE}"}
+                    ],
+                },
             }
         self.server.condition(self.server.job(), "Running")
 

@@ -15,7 +15,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob
 from platform_sdk.kubeflow.training_job.launcher import stamp
 from tests.kubeflow.training_job.recordings import recording
-from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, SPEC, Cluster
+from tests.kubeflow.training_job.scripted import HOUR, IMAGE, JOB, MINUTE, SPEC, Cluster
 
 
 def states(cluster: Cluster) -> list[str]:
@@ -127,11 +127,15 @@ def test_gpu_hours_are_those_from_admission_to_end_whichever_launchers_are_kille
         cluster.run()
     cluster.clock.sleep(absent)
     cluster.run()
-    first, last = cluster.gpu_hours
-    assert first[0] == last[0] == cluster.server.job()["metadata"]["uid"]
-    pods, gpus = 2, 4
-    assert first[1] * 3600 == pytest.approx(200 * pods * gpus, abs=pods * gpus)
-    assert last[1] * 3600 == pytest.approx(600 * pods * gpus, abs=2 * pods * gpus), "the last figure counts all"
+    first, last = cluster.uses
+    assert first.uid == last.uid == cluster.server.job()["metadata"]["uid"]
+    assert last.images == {"registry/trainer": IMAGE}
+    gpus = 2 * 4
+    assert (first.gpus, last.gpus) == (gpus, gpus)
+    assert first.gpu_hours * 3600 == pytest.approx(200 * gpus, abs=gpus)
+    assert last.gpu_hours * 3600 == pytest.approx(600 * gpus, abs=2 * gpus), "the last figure counts all"
+    assert (first.seconds, last.seconds) == (pytest.approx(200, abs=1), pytest.approx(600, abs=2))
+    assert last.queued_seconds == pytest.approx(first.queued_seconds, abs=2), "also after a kill"
 
 
 def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,12 @@ from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import Item
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.state import observe
+from platform_sdk.kubeflow.training_job.state import image_digests, observe
 from tests.kubeflow.training_job.recordings import FOLDER, life, recording, replay
 from tests.kubeflow.training_job.scripted import MINUTE, Cluster
 from tests.kubeflow.training_job.trainer import rewrite
+
+WHOLE = Path(__file__).parents[3] / "../shared/kubeflow/cluster"
 
 
 def follow(cluster: Cluster, run: str, kind: str = "PyTorchJob", restarts: int = 1, queue: str | None = None) -> str:
@@ -49,6 +53,42 @@ def test_pod_that_runs_out_of_memory_ends_the_job_after_its_restarts(cluster: Cl
     assert sum("out of memory" in line for line in states(cluster)) == 2
     assert cluster.jobs == []
     assert cluster.clock.time() - 1_800_000_000 < MINUTE
+
+
+def test_use_of_a_job_has_its_pods(cluster: Cluster) -> None:
+    name = follow(cluster, "tq-usual-1", "TrainJob", queue="team-a")
+    [used] = cluster.uses
+    assert used.name == name
+    assert used.pods == (f"{name}-node-0-0-q6jls", f"{name}-node-0-0-vln7p")  # the first was preempted
+    assert used.gpus == 1
+    assert used.gpu_hours == pytest.approx(used.seconds / 3600, abs=1e-6)
+
+
+def test_image_digests_are_those_of_the_pods_status() -> None:
+    pod = {
+        "status": {
+            "initContainerStatuses": [{"image": "alpine:3", "imageID": "docker.io/library/alpine@sha256:a7"}],
+            "containerStatuses": [{"image": "trainer:1", "imageID": ""}, {"image": "own:2", "imageID": "sha256:1a"}],
+        }
+    }
+    assert image_digests(pod) == {"alpine:3": "sha256:a7", "own:2": "sha256:1a"}
+    assert image_digests({"metadata": {}}) == {}
+
+
+@pytest.mark.skipif(not WHOLE.is_dir(), reason="the recorded objects of a cluster are not beside this checkout")
+def test_image_digests_of_recorded_pods_are_complete() -> None:
+    """The project's own recordings lack the digests."""
+    own = "sha256:1ac864f1910fba4f096581af4fddaed39ad0455e0b8e18fe6d7deabb3b865184"
+    versions = json.loads((WHOLE / "life-Pod.two-train-d3c57684-worker-0.json").read_text())
+    found = [image_digests(version["object"]) for version in versions if "object" in version]
+    assert found[0] == {}, "not started yet"
+    assert found[-1] == {
+        "docker.io/library/alpine:3.10": "sha256:a7cde8fa2ef2dd2254fd42b68f855f838b16566b62f39d50962a148b3d51d1a2",
+        "localhost/hopforge/launcher:0.1.0": own,
+    }
+    step = image_digests(json.loads((WHOLE / "pod-kfp-step.json").read_text()))
+    assert step["localhost/hopforge/launcher:0.1.0"] == own
+    assert step.keys() > {"ghcr.io/kubeflow/kfp-launcher:2.17.0", "quay.io/argoproj/argoexec:v4.0.5"}
 
 
 def test_out_of_memory_of_a_child_is_reported(cluster: Cluster) -> None:
