@@ -24,7 +24,7 @@ from platform_sdk.records import Evidence, Passage
 from platform_sdk.retrieval.method import Index, NoSettings
 from platform_sdk.retrieval.methods import linked, passages
 from platform_sdk.retrieval.milvus import Vectors
-from platform_sdk.retrieval.spread import Spread
+from platform_sdk.retrieval.spread import Spread, start_chances
 from platform_sdk.sampling.rollout import SearchRequest
 
 K, BATCH, DIMENSION = 10, 64, 384
@@ -86,10 +86,10 @@ def compare(sides: dict[str, Search], requests: list[SearchRequest], queries: np
 def compare_ranks(links: linked.Links, damping: float, random: np.random.Generator, count: int) -> None:
     """Rank the graphs of ``count`` drawn queries, here in one batch and by networkx one by one, and compare."""
     seeds = [
-        (random.choice(len(links.order), 10, replace=False), random.random(10)) for _ in range(count)
+        (random.choice(len(links.order), 10, replace=False), start_chances(random.random(10))) for _ in range(count)
     ]  # fmt: skip
     began = time.process_time()
-    spread = Spread.over(links.names.weights, links.members, seeds)
+    spread = Spread.over(links.names.leaving, links.names.arriving, links.members, seeds)
     ranks = spread.ranks(damping)
     own = time.process_time() - began
     peer = 0.0

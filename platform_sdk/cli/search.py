@@ -81,9 +81,11 @@ def search(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("score", "id", "title", "text")
+    by_names = any(result.kind == "passage" and result.entities for result in results)
+    table = Table("score", "id", "title", *(["found through"] if by_names else []), "text")
     for result in results:
-        table.add_row(f"{result.score:.4f}", escape(result.id), escape(result.title), escape(result.text))
+        names = [escape(", ".join(result.entities))] if by_names else []
+        table.add_row(f"{result.score:.4f}", escape(result.id), escape(result.title), *names, escape(result.text))
     Terminal().print(table if results else "nothing found")
 
 

@@ -91,8 +91,9 @@ class RetrievalSpec(Struct):
     method: str | None = Field(
         None,
         min_length=1,
-        description="Retrieval method: passages, lexical, linked, triples, contexts, chunk, hyperedge, graph_r1, "
-        "prograph, none, or the dotted name of your own module with a METHOD; null: the environment's.",
+        description="Retrieval method: passages, lexical, linked, multi_query, reranked, triples, contexts, "
+        "chunk, hyperedge, graph_r1, prograph, none, or the dotted name of your own module with a METHOD; null: the "
+        "environment's.",
     )
     settings: dict[str, Any] = Field({}, description="Settings of this method.")
     url: str | None = Field(

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -45,6 +46,11 @@ class Lexical:
     rarity: np.ndarray  # inverse document frequency of each word
     weights: sparse.csr_matrix
 
+    @cached_property
+    def by_text(self) -> sparse.csr_matrix:
+        """The weights by text: ``by_text[text, word]``."""
+        return self.weights.T.tocsr()
+
     @classmethod
     def build(cls, texts: Sequence[str]) -> Lexical:
         """Return the weights of all words of ``texts``."""
@@ -66,12 +72,24 @@ class Lexical:
 
     def scores(self, queries: Sequence[str]) -> sparse.csr_matrix:
         """Return the score of each text for each query; repeated words count once, unknown words are ignored."""
-        known = [sorted({self.numbers[word] for word in words(query) if word in self.numbers}) for query in queries]
+        known = [self.known(query) for query in queries]
         indptr = np.cumsum([0, *map(len, known)])
         indices = np.array([number for own in known for number in own], dtype=np.int64)
         chosen = sparse.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(len(queries), len(self.numbers)))
         return chosen @ self.weights
 
+    def known(self, text: str) -> list[int]:
+        """Return the numbers of the distinct words of ``text``, ascending."""
+        return sorted({self.numbers[word] for word in words(text) if word in self.numbers})
+
+    def missing(self, query: str, texts: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """Return the score of each of ``texts``; a word counts by the share of the texts ``best`` that lack it."""
+        known = self.known(query)
+        holding = np.bincount(self.by_text[best].indices, minlength=len(self.numbers))
+        shares = np.zeros(len(self.numbers))
+        shares[known] = 1.0 - holding[known] / len(best)
+        return np.asarray(self.by_text[texts] @ shares)
+
     def weight(self, text: str) -> float:
         """Return the summed rarity of the distinct words of ``text``."""
-        return float(sum(self.rarity[self.numbers[word]] for word in sorted(set(words(text))) if word in self.numbers))
+        return float(sum(self.rarity[word] for word in self.known(text)))

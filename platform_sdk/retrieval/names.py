@@ -1,7 +1,8 @@
 """Names shared by passages: mentioned titles, and capitalised words.
 
 A name is another passage's title between word boundaries, or a sequence of capitalised words. Scripts without capitals
-have titles only. The result is a bipartite graph of passages and names, as a sparse matrix.
+have titles only. The result is a directed bipartite graph of passages and names, as two sparse matrices: a walk leaves
+a passage mostly by the titles that it mentions, and a name mostly to the passages with this title.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from scipy import sparse
@@ -19,8 +21,12 @@ from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Passage
 from platform_sdk.retrieval.lexical import words
 
-OWN_TITLE, TITLE, NAME = 2.0, 1.0, 0.2
-"""Weights of a passage's own title, of another's title that it mentions, and of any other name."""
+OWN_TITLE, IN_TITLE, TITLE, NAME = range(4)
+"""Kinds of names in a passage: its title, a name within its title, another passage's title, and any other name."""
+LEAVING = np.array([0.5, 0.2, 1.0, 0.2])
+"""Weights of the kinds on the way from a passage to its names, before the division by the root of the name's count."""
+ARRIVING = np.array([1.0, 0.5, 0.1, 0.1])
+"""Weights of the kinds on the way from a name to its passages."""
 LINKING_WORDS = frozenset(
     {"al", "bin", "da", "de", "del", "den", "der", "di", "du", "ibn", "la", "le", "of", "the", "van", "von"}
 )
@@ -36,24 +42,31 @@ def title_forms(title: str) -> tuple[str, ...]:
     return tuple(form for form in dict.fromkeys((title, _QUALIFIER.sub("", title))) if words(form))
 
 
-def capitalised(text: str, common: frozenset[str]) -> list[str]:
+def capitalised(text: str, common: Set[str] = frozenset(), linking: Set[str] = LINKING_WORDS) -> list[str]:
     """Return all sequences of capitalised words in ``text``, which may include numbers and linking words.
 
     Args:
         common: case-folded words that begin no name: they are capitalised only at the start of a sentence.
+        linking: lower-case words that may occur inside a name.
     """
     runs: list[list[str]] = [[]]
     for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
         run = runs[-1]
         begins = token[0].isupper() and (bool(run) or token.casefold() not in common)
-        if begins or (run and (token in LINKING_WORDS or token[0].isdigit())):
+        if begins or (run and (token in linking or token[0].isdigit())):
             run.append(token)
         elif run:
             runs.append([])
     for run in runs:
-        while run and run[-1] in LINKING_WORDS:
+        while run and run[-1] in linking:
             run.pop()
     return [" ".join(run) for run in runs if sum(map(len, run)) > 2]
+
+
+def marks_no_names(text: str) -> bool:
+    """Return True if a text has letters but no capital after its first character, as queries typed in lower case."""
+    rest = text[1:]
+    return rest == rest.lower() and rest != rest.upper()
 
 
 def common_words(texts: Iterable[str]) -> frozenset[str]:
@@ -67,17 +80,31 @@ def common_words(texts: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of several passages. ``weights[passage, name]`` is higher for titles and lower for common names."""
+    """Names of several passages.
+
+    Attributes:
+        labels: the names.
+        leaving: ``leaving[passage, name]`` is the weight of the way from a passage to a name; lower for common names.
+        arriving: ``arriving[passage, name]`` is the weight of the way from a name to a passage; the same entries.
+        titles: finds the forms of titles in a text.
+    """
 
     labels: Sequence[str]
-    weights: sparse.csr_matrix
+    leaving: sparse.csr_matrix
+    arriving: sparse.csr_matrix
     titles: EntityLinker
     forms: Sequence[str]  # of titles, in the linker's order
     passages_of_form: Sequence[np.ndarray]
 
     @classmethod
-    def build(cls, passages: Sequence[Passage], most: int) -> Names:
-        """Return the names of 2 to ``most`` passages; names of more passages are not informative."""
+    def build(
+        cls, passages: Sequence[Passage], most: int, others: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Names:
+        """Return the names of 2 to ``most`` passages; names of more passages are not informative.
+
+        Args:
+            others: further names in passages, by the passage's id, such as a graph's entities.
+        """
         holders: defaultdict[str, list[int]] = defaultdict(list)
         for row, passage in enumerate(passages):
             for form in title_forms(passage.title):
@@ -86,29 +113,35 @@ class Names:
         titles = EntityLinker([form] for form in forms)
         common = common_words(passage.text for passage in passages)
         keys = [_key(form) for form in forms]
-        own: list[dict[str, float]] = []
+        own: list[dict[str, int]] = []
         labels: dict[str, str] = {}
         for passage in passages:
-            found: dict[str, float] = {}
-            for name in capitalised(passage.text, common):
-                found[_key(name)] = NAME
+            found: dict[str, int] = {}
+            within = capitalised(passage.title, linking=frozenset())
+            plain = [*others.get(passage.id, ()), *capitalised(passage.text, common)]
+            for name in (*plain, *within):
                 labels[_key(name)] = min(labels.get(_key(name), name), name)
+            found |= dict.fromkeys(map(_key, plain), NAME)
             found |= {keys[form]: TITLE for form in titles.link(passage.text)}
+            found |= dict.fromkeys(map(_key, within), IN_TITLE)
             found |= {_key(form): OWN_TITLE for form in title_forms(passage.title)}
             own.append(found)
         labels |= dict(zip(keys, forms, strict=True))
         counts = Counter(name for found in own for name in found)
         numbers = {name: at for at, name in enumerate(sorted(name for name, n in counts.items() if 2 <= n <= most))}
         entries = [
-            (row, numbers[name], weight / counts[name])
-            for row, found in enumerate(own) for name, weight in found.items() if name in numbers
+            (row, numbers[name], kind, counts[name])
+            for row, found in enumerate(own) for name, kind in found.items() if name in numbers
         ]  # fmt: skip
-        rows, columns, values = np.array(entries, dtype=np.float64).reshape(-1, 3).T
-        shape = (len(passages), len(numbers))
-        weights = sparse.csr_matrix((values, (rows.astype(np.int64), columns.astype(np.int64))), shape=shape)
-        weights.sort_indices()
+        rows, columns, kinds, holding = np.array(entries, dtype=np.int64).reshape(-1, 4).T
+        leaving, arriving = (
+            sparse.csr_matrix((values, (rows, columns)), shape=(len(passages), len(numbers)))
+            for values in (LEAVING[kinds] / np.sqrt(holding), ARRIVING[kinds])
+        )
+        leaving.sort_indices()
+        arriving.sort_indices()
         rows_of_form = [np.array(holders[form] if len(holders[form]) <= most else [], dtype=np.int64) for form in forms]
-        return cls([labels[name] for name in numbers], weights, titles, forms, rows_of_form)
+        return cls([labels[name] for name in numbers], leaving, arriving, titles, forms, rows_of_form)
 
 
 def _key(name: str) -> str:

@@ -18,50 +18,55 @@ EXPLAINED = 5
 
 @dataclass(frozen=True)
 class Spread:
-    """A bipartite graph of passages (rows of ``weights``) and names (columns) for each query.
+    """A bipartite graph of passages (rows of ``leaving`` and ``arriving``) and names (columns) for each query.
 
     ``owners`` is the query of each row, ascending, ``passages`` its passage, ascending within a query; ``names`` is the
-    name of each column. A walk goes from a passage to one of its names, and on to one of the name's passages.
+    name of each column. A walk goes from a passage to one of its names with the weights ``leaving``, and on to one of
+    the name's passages with the weights ``arriving``.
     """
 
     owners: np.ndarray
     passages: np.ndarray
     names: np.ndarray
-    weights: sparse.csr_matrix
+    leaving: sparse.csr_matrix
+    arriving: sparse.csr_matrix
     start: np.ndarray
 
     @classmethod
     def over(
-        cls, weights: sparse.csr_matrix, members: sparse.csr_matrix, seeds: Sequence[tuple[np.ndarray, np.ndarray]]
-    ) -> Spread:
+        cls, leaving: sparse.csr_matrix, arriving: sparse.csr_matrix, members: sparse.csr_matrix,
+        seeds: Sequence[tuple[np.ndarray, np.ndarray]],
+    ) -> Spread:  # fmt: skip
         """Return the graphs of the passages that share a name with seeds, and of all names among these passages.
 
-        A walk starts at a seed with probability proportional to the square of its score above the query's lowest score.
-
         Args:
-            weights: ``weights[passage, name]`` of the whole corpus.
-            members: the transposed matrix.
-            seeds: distinct passages for each query, at least one, with their scores.
+            leaving: ``leaving[passage, name]`` of the whole corpus.
+            arriving: a matrix with the same entries and other values.
+            members: either matrix, transposed; its values are not read.
+            seeds: distinct passages for each query, at least one, with the probability of a start at each.
         """
-        passages, names = weights.shape
+        passages, names = leaving.shape
         owners = np.repeat(np.arange(len(seeds)), [len(rows) for rows, _ in seeds])
         first = owners * passages + np.concatenate([rows for rows, _ in seeds])
-        named, which, _ = _entries(weights, first % passages)
-        joined = np.unique((first // passages)[which] * names + named)
-        reached, which, _ = _entries(members, joined % names)
-        nodes = np.union1d(first, (joined // names)[which] * passages + reached)
-        named, which, values = _entries(weights, nodes % passages)
-        keys, columns = np.unique((nodes // passages)[which] * names + named, return_inverse=True)
+        places, which = _entries(leaving, first % passages)
+        joined = np.unique((first // passages)[which] * names + leaving.indices[places])
+        places, which = _entries(members, joined % names)
+        nodes = np.union1d(first, (joined // names)[which] * passages + members.indices[places])
+        places, which = _entries(leaving, nodes % passages)
+        keys, columns = np.unique((nodes // passages)[which] * names + leaving.indices[places], return_inverse=True)
         indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
-        part = sparse.csr_matrix((values, columns, indptr), shape=(len(nodes), len(keys)))
+        shape = (len(nodes), len(keys))
+        parts = (
+            sparse.csr_matrix((matrix.data[places], columns, indptr), shape=shape) for matrix in (leaving, arriving)
+        )
         start = np.zeros(len(nodes))
-        start[np.searchsorted(nodes, first)] = np.concatenate([_start(scores) for _, scores in seeds])
-        return cls(nodes // passages, nodes % passages, keys % names if names else keys, part, start)
+        start[np.searchsorted(nodes, first)] = np.concatenate([chances for _, chances in seeds])
+        return cls(nodes // passages, nodes % passages, keys % names if names else keys, *parts, start)
 
     @cached_property
     def steps(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
         """Return the transition probabilities from passages to names, and from names to passages."""
-        return stochastic(self.weights), stochastic(self.weights.T.tocsr())
+        return stochastic(self.leaving), stochastic(self.arriving.T.tocsr())
 
     def ranks(self, damping: float) -> np.ndarray:
         """Return the PageRank of each row in its query's graph."""
@@ -69,19 +74,19 @@ class Spread:
         return np.asarray(np.round(ranks, RANK_DIGITS))
 
     def brought(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the rank that each row got through each of its names from other rows, by entry of ``weights``."""
+        """Return the rank that each row got through each of its names from other rows, by entry of ``arriving``."""
         to_names = self.steps[0]
         rows = np.repeat(np.arange(len(ranks)), np.diff(to_names.indptr))
         flows = ranks[rows] * to_names.data
         columns = to_names.indices
         names = np.bincount(columns, flows, minlength=len(self.names))
-        totals = np.bincount(columns, self.weights.data, minlength=len(self.names))
-        return np.asarray(np.round((names[columns] - flows) * self.weights.data / totals[columns], RANK_DIGITS))
+        totals = np.bincount(columns, self.arriving.data, minlength=len(self.names))
+        return np.asarray(np.round((names[columns] - flows) * self.arriving.data / totals[columns], RANK_DIGITS))
 
     def reasons(self, brought: np.ndarray, row: int) -> list[int]:
         """Return the names that brought rank to a row, highest rank first."""
-        own = slice(self.weights.indptr[row], self.weights.indptr[row + 1])
-        names = self.names[self.weights.indices[own]].tolist()
+        own = slice(self.arriving.indptr[row], self.arriving.indptr[row + 1])
+        names = self.names[self.arriving.indices[own]].tolist()
         ordered = sorted(zip(brought[own].tolist(), names, strict=True), key=lambda entry: (-entry[0], entry[1]))
         return [name for value, name in ordered[:EXPLAINED] if value > 0]
 
@@ -95,15 +100,15 @@ def best(rows: np.ndarray, scores: np.ndarray, count: int, above: float = -np.in
     return rows[order[scores[order] > above]]
 
 
-def _start(scores: np.ndarray) -> np.ndarray:
+def start_chances(scores: np.ndarray) -> np.ndarray:
+    """Return probabilities proportional to the squares of scores above the lowest; equal ones for equal scores."""
     above = np.square(scores - scores.min())
     return above / above.sum() if above.any() else np.full(len(scores), 1 / len(scores))
 
 
-def _entries(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the entries of ``rows``, row by row: columns, indices of their rows, and values."""
+def _entries(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the entries of ``rows`` in the matrix's data, row by row, and the indices of their rows."""
     lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
     ends = np.cumsum(lengths)
     which = np.repeat(np.arange(len(rows)), lengths)
-    places = np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which]
-    return matrix.indices[places].astype(np.int64), which, matrix.data[places]
+    return np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which], which

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from platform_sdk.records import Passage
 from platform_sdk.retrieval.lexical import K1, B, Lexical, words
-from platform_sdk.retrieval.names import Names, capitalised, common_words, title_forms
+from platform_sdk.retrieval.names import Names, capitalised, common_words, marks_no_names, title_forms
 
 WORDS = st.lists(st.sampled_from(["oslo", "lima", "river", "film", "the", "1905"]), min_size=1, max_size=9)
 
@@ -61,5 +61,27 @@ def test_names_join_passages_by_titles_and_shared_names() -> None:
     passages = [Passage(id=title, title=title, text=text) for title, text in texts.items()]
     names = Names.build(passages, 60)
     assert names.labels == ["Ada Kahn", "Bela Lund"]
-    # A title mentioned elsewhere, the passage's own, and a shared name; each over two passages.
-    assert names.weights.toarray().tolist() == [[0.5, 0], [1.0, 0.1], [0, 0.1]]
+    # A title mentioned elsewhere, the passage's own, and a shared name; each in two passages.
+    root = 2**0.5
+    assert names.leaving.toarray() == pytest.approx(np.array([[1, 0], [0.5, 0.2], [0, 0.2]]) / root)
+    assert names.arriving.toarray().tolist() == [[0.1, 0], [1.0, 0.1], [0, 0.1]]
+
+
+def test_names_within_titles_and_given_names_join_passages() -> None:
+    texts = {"History of Lima": "in short.", "Trams": "all run in Lima.", "Cars": "all run too."}
+    passages = [Passage(id=title, title=title, text=text) for title, text in texts.items()]
+    names = Names.build(passages, 60, {"Cars": ["lima", "Trams"]})
+    assert names.labels == ["Lima", "Trams"]
+    assert names.arriving.toarray().tolist() == [[0.5, 0], [0.1, 1.0], [0.1, 0.1]]
+
+
+def test_text_marks_no_names_without_a_capital_after_its_first_letter() -> None:
+    assert [marks_no_names(text) for text in ("who sang numb", "Who sang?", "a")] == [True, True, False]
+    assert [marks_no_names(text) for text in ("Who sang Numb?", "日本", "", "1905")] == [False] * 4
+
+
+def test_missing_words_count_by_the_share_of_best_texts_without_them() -> None:
+    lexical = Lexical.build(["oslo film", "oslo river", "lima river"])
+    scores = lexical.scores(["oslo", "river"]).toarray()
+    found = lexical.missing("oslo river unknown", np.array([0, 1, 2]), np.array([0, 1]))
+    assert found == pytest.approx(0 * scores[0] + 0.5 * scores[1])

@@ -1,21 +1,26 @@
 """Passages by similarity, words and shared names.
 
-    fused(p)  cosine / deviation + lexical * BM25 + title * rarity of p's title, if the query mentions it
-    rank(p)   personalised PageRank over passages that share names, started at the passages of highest fused score
-    score(p)  fused(p) + spread * log(1 + 200 * rank(p))
+    first(p)  cosine / deviation + lexical * BM25 + title * rarity of p's title, if the query mentions it
+    start(p)  probability in proportion to the square of first(p), above the lowest of the best passages
+    rank(p)   personalised PageRank of the walk over names that starts by ``start``
+    score(p)  cosine / deviation + spread * log(1 + 200 * rank(p)) + missing * BM25 of the words that the three best
+              passages lack - repeated * mean cosine with the best passages / deviation
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
-needed. The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly
-depends on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
-``query_entities`` the titles in the query.
+needed. The last two parts favour what the best passages do not have yet: another hop of the question. A query that
+marks no names, being in lower case, is searched by similarity alone.
 
-All tables are ordered by passage id, so results do not depend on the order of the corpus.
+The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
+on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
+``query_entities`` the titles in the query. All tables are ordered by passage id, so results do not depend on the order
+of the corpus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,28 +34,34 @@ from platform_sdk.data.dataset import read_corpus
 from platform_sdk.records import Evidence, Passage
 from platform_sdk.retrieval.lexical import Lexical, titled_texts
 from platform_sdk.retrieval.method import Index, RetrievalMethod
+from platform_sdk.retrieval.methods.hyperedge import load_graph
 from platform_sdk.retrieval.methods.passages import PassageMaterial
-from platform_sdk.retrieval.milvus import Vectors
-from platform_sdk.retrieval.names import Names
-from platform_sdk.retrieval.spread import Spread, best
+from platform_sdk.retrieval.milvus import Hit, Vectors
+from platform_sdk.retrieval.names import Names, marks_no_names
+from platform_sdk.retrieval.spread import Spread, best, start_chances
 from platform_sdk.sampling.rollout import SearchRequest
 
 SCORE_DIGITS = 6
 SAMPLE = 1024
 """Number of passages for estimating the deviation of cosines; all passages of a smaller corpus."""
 RANK_SCALE = 200
+COVERING = 3
+"""Number of best passages whose words are not missing any more."""
 
 
 class LinkedSettings(Struct):
     """Weights of the score and size of the graph; the defaults were chosen on training questions."""
 
-    lexical: float = Field(0.3, ge=0, description="Weight of BM25.")
-    title: float = Field(0.7, ge=0, description="Weight of the rarity of a title that the query mentions.")
-    spread: float = Field(6.0, ge=0, description="Weight of the logarithm of the rank.")
+    lexical: float = Field(0.3, ge=0, description="Weight of BM25 in the choice of the passages where the walk starts.")
+    title: float = Field(0.7, ge=0, description="Weight, there, of the rarity of a title that the query mentions.")
+    spread: float = Field(3.5, ge=0, description="Weight of the logarithm of the rank.")
+    missing: float = Field(0.4, ge=0, description="Weight of BM25 of the query's words that the best passages lack.")
+    repeated: float = Field(0.6, ge=0, description="Weight, subtracted, of the similarity to the best passages.")
     damping: float = Field(0.7, ge=0, lt=1, description="Probability that the walk goes on.")
     seeds: int = Field(10, ge=1, le=1000, description="Best passages, from which the walk starts.")
     candidates: int = Field(50, ge=1, le=1000, description="Passages found by similarity, and by words.")
     shared: int = Field(60, ge=2, description="Names in more passages than this link none.")
+    graph: bool = Field(False, description="Also link passages by the entities of the run's graph, built before.")
 
 
 @dataclass(frozen=True)
@@ -67,33 +78,37 @@ class Links:
     """Rarity of each title's words, by the number that ``names.titles`` gives the title."""
 
     @classmethod
-    def build(cls, passages: Sequence[Passage], shared: int) -> Links:
-        """Return the tables of a corpus."""
+    def build(cls, passages: Sequence[Passage], shared: int, entities: Mapping[str, Sequence[str]]) -> Links:
+        """Return the tables of a corpus; ``entities`` are further names by passage id."""
         order = np.array(sorted(range(len(passages)), key=lambda row: passages[row].id), dtype=np.int64)
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
         sorted_passages = [passages[row] for row in order]
         lexical = Lexical.build(titled_texts(sorted_passages))
-        names = Names.build(sorted_passages, shared)
+        names = Names.build(sorted_passages, shared, entities)
         weights = np.array([lexical.weight(form) for form in names.forms])
-        return cls(order, places, lexical, names, names.weights.T.tocsr(), weights)
+        return cls(order, places, lexical, names, names.arriving.T.tocsr(), weights)
 
 
 @dataclass(frozen=True)
 class LinkedMaterial(PassageMaterial):
-    """The passages of a corpus, with their words and names."""
+    """The passages of a corpus, with their words and names.
+
+    ``entities`` are the names of a graph's entities by passage id; the graph's digest is part of ``digest``.
+    """
 
     shared: int
+    entities: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _deviation: list[float] = field(default_factory=list, compare=False)
 
     @cached_property
     def links(self) -> Links:
         """The tables, built on first use."""
-        return Links.build(self.passages, self.shared)
+        return Links.build(self.passages, self.shared, self.entities)
 
     def warm(self) -> None:
         """Build the tables."""
-        assert self.links is not None
+        assert self.links.lexical.by_text is not None
 
     def deviation(self, vectors: Vectors) -> float:
         """Return the standard deviation of the cosines between passages, estimated once; 1 if all are equal."""
@@ -114,54 +129,37 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
 
     def load(self, run_dir: Path, settings: LinkedSettings) -> LinkedMaterial:
         corpus = read_corpus(run_dir)
-        return LinkedMaterial(corpus.digest, corpus.passages, settings.shared)
+        if not settings.graph:
+            return LinkedMaterial(corpus.digest, corpus.passages, settings.shared)
+        graph, _ = load_graph(run_dir)
+        entities: dict[str, list[str]] = {}
+        for row, source in enumerate(graph.hyperedge_sources):
+            joined = graph.edge_entities.row(row)
+            entities.setdefault(source.passage, []).extend(graph.entity_names[int(entity)] for entity in joined)
+        digest = hashlib.sha256(f"{corpus.digest} {graph.digest}".encode()).hexdigest()
+        return LinkedMaterial(digest, corpus.passages, settings.shared, entities)
 
     def find(
         self, index: Index[LinkedMaterial, LinkedSettings], requests: Sequence[SearchRequest], queries: np.ndarray,
         k: int,
     ) -> list[list[Evidence]]:  # fmt: skip
-        links, settings = index.material.links, index.settings
-        count = max(k, settings.candidates)
-        near = index.vectors["passages"].nearest(queries, count)
-        lexical = links.lexical.scores([request.query for request in requests])
-        scorers = [
-            QueryScorer(index, request.query, query, row)
-            for request, query, row in zip(requests, queries, lexical, strict=True)
-        ]
-        candidates, seeds = [], []
-        for scorer, hits in zip(scorers, near, strict=True):
-            own = np.unique(np.concatenate([links.places[[row for row, _ in hits]], scorer.worded(count)]))
-            parts = scorer.parts(own)
-            scores = scorer.fused(parts)
-            first = best(np.arange(len(own)), scores, settings.seeds)
-            candidates.append((own, parts))
-            seeds.append((own[first], scores[first]))
-        spread = Spread.over(links.names.weights, links.members, seeds)
-        ranks = spread.ranks(settings.damping)
-        reasons = spread.brought(ranks)
-        found = []
-        for at, scorer in enumerate(scorers):
-            part = slice(*np.searchsorted(spread.owners, (at, at + 1)))
-            reached = best(np.arange(part.start, part.stop), ranks[part], max(k, 2 * settings.candidates))
-            own, known = candidates[at]
-            new = np.setdiff1d(spread.passages[reached], own, assume_unique=True)
-            places = np.concatenate([own, new])
-            parts = {name: np.concatenate([known[name], values]) for name, values in scorer.parts(new).items()}
-            rows = part.start + np.searchsorted(spread.passages[part], places)
-            inside = rows < part.stop
-            inside[inside] = spread.passages[rows[inside]] == places[inside]
-            rank = np.where(inside, ranks[np.minimum(rows, len(ranks) - 1)], 0.0)
-            parts["rank"] = rank
-            totals = np.round(scorer.fused(parts) + settings.spread * np.log1p(RANK_SCALE * rank), SCORE_DIGITS)
-            found.append(
-                [
-                    scorer.evidence(
-                        places[each], totals[each], {name: float(values[each]) for name, values in parts.items()},
-                        spread.reasons(reasons, int(rows[each])) if inside[each] else [],
-                    )
-                    for each in _best_rows(places, totals, k)
-                ]
-            )  # fmt: skip
+        near = index.vectors["passages"].nearest(queries, max(k, index.settings.candidates))
+        lexical = index.material.links.lexical.scores([request.query for request in requests])
+        found: list[list[Evidence]] = [[] for _ in requests]
+        scorers: dict[int, QueryScorer] = {}
+        for at, (request, query, hits) in enumerate(zip(requests, queries, near, strict=True)):
+            if marks_no_names(request.query):
+                found[at] = _plain(index, hits[:k])
+            else:
+                scorers[at] = QueryScorer(index, request.query, query, lexical[at], hits, k)
+        if scorers:
+            names = index.material.links.names
+            seeds = [(scorer.best, scorer.start) for scorer in scorers.values()]
+            spread = Spread.over(names.leaving, names.arriving, index.material.links.members, seeds)
+            ranks = spread.ranks(index.settings.damping)
+            reasons = spread.brought(ranks)
+            for owner, (at, scorer) in enumerate(scorers.items()):
+                found[at] = scorer.find(spread, ranks, reasons, owner, k)
         return found
 
 
@@ -170,58 +168,97 @@ class QueryScorer:
 
     Args:
         lexical: the query's BM25 scores, a row with a column for each place.
+        hits: the nearest passages.
+        k: number of results.
+
+    Attributes:
+        best: places of the best passages by the first score.
+        start: probability of a walk's start at each of them.
     """
 
     def __init__(
-        self, index: Index[LinkedMaterial, LinkedSettings], text: str, query: np.ndarray, lexical: sparse.csr_matrix
-    ) -> None:
-        self.settings, self.material, self.links = index.settings, index.material, index.material.links
-        self.query, self.cache = query, index.vectors["passages"].cache
+        self, index: Index[LinkedMaterial, LinkedSettings], text: str, query: np.ndarray, lexical: sparse.csr_matrix,
+        hits: Sequence[Hit], k: int,
+    ) -> None:  # fmt: skip
+        self.text, self.query, self.settings = text, query, index.settings
+        self.material, self.links = index.material, index.material.links
+        self.cache = index.vectors["passages"].cache
         self.deviation = index.material.deviation(index.vectors["passages"])
-        self.worded_places, self.lexical = lexical.indices, np.zeros(len(self.links.order))
-        self.lexical[lexical.indices] = np.round(lexical.data, SCORE_DIGITS)
         self.forms = self.links.names.titles.link(text)
-        self.titles: dict[int, float] = {}
+        titles: dict[int, float] = {}
         for form in self.forms:
             for place in self.links.names.passages_of_form[form].tolist():
-                self.titles[place] = max(self.titles.get(place, 0.0), float(self.links.title_weights[form]))
+                titles[place] = max(titles.get(place, 0.0), float(self.links.title_weights[form]))
+        scores = np.round(lexical.data, SCORE_DIGITS)
+        worded = best(lexical.indices, scores, max(k, index.settings.candidates))
+        near = self.links.places[[row for row, _ in hits]]
+        self.candidates = np.unique(np.concatenate([near, worded, np.array(list(titles), dtype=np.int64)]))
+        words = np.zeros(len(self.links.order))
+        words[lexical.indices] = scores
+        first = np.round(
+            self._similarity(self.query, self.candidates)
+            + self.settings.lexical * words[self.candidates]
+            + self.settings.title * np.array([titles.get(place, 0.0) for place in self.candidates.tolist()]),
+            SCORE_DIGITS,
+        )
+        chosen = best(np.arange(len(first)), first, self.settings.seeds)
+        self.best, self.start = self.candidates[chosen], start_chances(first[chosen])
 
-    def worded(self, count: int) -> np.ndarray:
-        """Return the places of the ``count`` highest BM25 scores, and of the titles that the query mentions."""
-        named = np.array(list(self.titles), dtype=np.int64)
-        return np.concatenate([best(self.worded_places, self.lexical[self.worded_places], count), named])
+    def find(self, spread: Spread, ranks: np.ndarray, reasons: np.ndarray, owner: int, k: int) -> list[Evidence]:
+        """Return the ``k`` passages of highest score.
 
-    def parts(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the components of each passage's fused score."""
+        Args:
+            ranks: the rank of each row of ``spread``.
+            reasons: the ranks that its names brought, see ``Spread.brought``.
+            owner: the number of this query in ``spread``.
+        """
+        part = slice(*np.searchsorted(spread.owners, (owner, owner + 1)))
+        reached = best(np.arange(part.start, part.stop), ranks[part], max(k, 2 * self.settings.candidates))
+        places = np.union1d(self.candidates, spread.passages[reached])
+        rows = part.start + np.searchsorted(spread.passages[part], places)
+        inside = rows < part.stop
+        inside[inside] = spread.passages[rows[inside]] == places[inside]
+        rank = np.zeros(len(places))
+        rank[inside] = ranks[rows[inside]]
+        parts = self.parts(places, rank)
+        totals = np.round(sum(parts.values()), SCORE_DIGITS)
+        return [
+            self._evidence(
+                int(places[at]), float(totals[at]), {name: float(values[at]) for name, values in parts.items()},
+                spread.reasons(reasons, int(rows[at])) if inside[at] else [],
+            )
+            for at in best(np.arange(len(places)), totals, k).tolist()
+        ]  # fmt: skip
+
+    def parts(self, places: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the parts of each passage's score, by name; their sum is the score."""
+        vectors = self.cache.vectors(self.links.order[self.best]).astype(np.float64)
+        centre = (self.start[:, None] * vectors).sum(axis=0)
+        missing = self.links.lexical.missing(self.text, places, self.best[:COVERING])
         return {
-            "similarity": self.cache.similarities(self.query, self.links.order[places]),
-            "lexical": self.lexical[places],
-            "title": np.array([self.titles.get(place, 0.0) for place in places.tolist()]),
+            "similarity": self._similarity(self.query, places),
+            "links": np.round(self.settings.spread * np.log1p(RANK_SCALE * rank), SCORE_DIGITS),
+            "missing words": np.round(self.settings.missing * missing, SCORE_DIGITS),
+            "repeated": -self.settings.repeated * self._similarity(centre, places),
         }
 
-    def fused(self, parts: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the weighted sum of the parts."""
-        total = (
-            parts["similarity"] / self.deviation
-            + self.settings.lexical * parts["lexical"]
-            + self.settings.title * parts["title"]
-        )
-        return np.round(total, SCORE_DIGITS)
+    def _similarity(self, vector: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return self.cache.similarities(vector, self.links.order[places]) / self.deviation
 
-    def evidence(self, place: int, score: float, parts: dict[str, float], names: Sequence[int]) -> Evidence:
+    def _evidence(self, place: int, score: float, parts: dict[str, float], names: Sequence[int]) -> Evidence:
         """Return a passage as evidence, with the names that led to it and the titles that the query mentions."""
         passage = self.material.passages[self.links.order[place]]
         return Evidence(
-            kind="passage", id=passage.id, title=passage.title, text=passage.text, score=float(score), parts={**parts},
+            kind="passage", id=passage.id, title=passage.title, text=passage.text, score=score, parts={**parts},
             entities=tuple(self.links.names.labels[name] for name in names),
             query_entities=tuple(self.links.names.forms[form] for form in self.forms),
         )  # fmt: skip
 
 
-def _best_rows(places: np.ndarray, scores: np.ndarray, count: int) -> list[int]:
-    """Return the indices of the ``count`` highest scores, best first; ties by place."""
-    order: list[int] = np.lexsort((places, -scores))[:count].tolist()
-    return order
+def _plain(index: Index[LinkedMaterial, LinkedSettings], hits: Sequence[Hit]) -> list[Evidence]:
+    """Return the nearest passages, with scores of the same scale as linked ones."""
+    deviation = index.material.deviation(index.vectors["passages"])
+    return [index.material.evidence(row, round(cosine / deviation, SCORE_DIGITS)) for row, cosine in hits]
 
 
 METHOD = Linked()
