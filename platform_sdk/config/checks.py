@@ -14,7 +14,7 @@ from platform_sdk.display import excerpt
 
 @dataclass(frozen=True)
 class Link:
-    """A wire, and the port that it must fit: a component's input, or the output that it stands in for."""
+    """A wire, and the port that it must fit: a component's input, or the output that it replaces."""
 
     wire: Wire
     port: Port
@@ -65,6 +65,6 @@ def waiting_for_each_other(tasks: Mapping[str, Task]) -> list[str]:
     while free := [id for id, task in rest.items() if not task.upstream & rest.keys()]:
         for id in free:
             del rest[id]
-    # Among what is left, those that something else left needs lie on the cycles.
+    # Among the remaining tasks, those that another remaining task needs are on the cycles.
     needed = {upstream for task in rest.values() for upstream in task.upstream}
     return [id for id in rest if id in needed]

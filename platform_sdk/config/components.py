@@ -38,7 +38,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Interface:
-    """The interface of a component: its name in pipelines, what it takes, gives, and shows besides its card."""
+    """Interface of a component: its name in pipelines, its inputs and outputs, and artifacts besides its card."""
 
     component: str
     inputs: dict[str, Port]
@@ -75,7 +75,7 @@ def read_interface(component: str) -> Interface:
 
 
 def _shows(module: str) -> tuple[str, ...]:
-    """Return the value of a module's ``SHOWS``; nothing where it has none."""
+    """Return the value of a module's ``SHOWS``; empty by default."""
     for node in parse_module(module).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SHOWS"]:
             return tuple(ast.literal_eval(node.value))
@@ -83,7 +83,7 @@ def _shows(module: str) -> tuple[str, ...]:
 
 
 def _fields(component: str, name: str) -> dict[str, Port]:
-    """Return the fields of a model, those of its base classes first."""
+    """Return the fields of a model, base classes first."""
     node = _definition(component, name)
     if not isinstance(node, ast.ClassDef):
         raise UserError(f"component {component}: {name} must be a class")
@@ -105,7 +105,7 @@ def _fields(component: str, name: str) -> dict[str, Port]:
 
 
 def _is_required(value: ast.expr | None) -> bool:
-    """Return whether a field has no default: none at all, or a ``Field`` whose default is left out or ``...``."""
+    """Return True if a field has no default: no value, or a ``Field`` without a default or with ``...``."""
     if isinstance(value, ast.Call) and _last(value.func) == "Field":
         named = {keyword.arg for keyword in value.keywords}
         if named & {"default", "default_factory"}:

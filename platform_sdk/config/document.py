@@ -1,4 +1,4 @@
-"""A YAML file as a pydantic model, and what is wrong with it, at its lines."""
+"""A YAML file as a pydantic model, and its problems with line numbers."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def _message(type_: str, message: str, value: Any) -> str:
 
 
 def readable(message: str) -> str:
-    """Return a message of pydantic's without the names of its own types."""
+    """Return a pydantic message without pydantic's type names."""
     message = message.removeprefix("Value error, ")
     return re.sub(r"^\w+ should have (.+) after validation, not (.+)$", r"must have \1, not \2", message)

@@ -1,4 +1,4 @@
-"""One parameter of a pipeline: its type, its texts, and what it may be."""
+"""Parameter of a pipeline: type, descriptions and constraints."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Declaration(BaseModel):
 class Parameter(Declaration):
     """One parameter of a pipeline. Without ``default`` (and ``environment``) a recipe must give its value.
 
-    A ``struct`` is checked by ``schema``, a pydantic model named ``module:Class``; what a recipe gives is laid
-    over ``default``, key by key.
+    A ``struct`` is checked by ``schema``, a pydantic model named ``module:Class``; the recipe's value is merged into
+    ``default`` key by key.
     """
 
     type: Literal["string", "integer", "number", "boolean", "struct"] = Field(description="a struct has a schema")
@@ -75,7 +75,7 @@ def _schema_model(name: str) -> ModelType:
 
 
 def problems_of_parameter(source: Source, name: str, parameter: Parameter, packages: Collection[str]) -> list[Problem]:
-    """Return what is wrong with one declaration that its model cannot see; ``packages`` may hold its schema."""
+    """Return the problems of a declaration that its model cannot check; ``packages`` may hold its schema."""
     path: FieldPath = ("parameters", name)
     problems = []
     if name == "run_dir":

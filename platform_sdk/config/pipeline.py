@@ -29,14 +29,14 @@ from platform_sdk.files import read_object
 
 METHOD = r"^[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
-# Of pipelines, steps and recipes. On a cluster a step with its iteration behind it is the value of a label, and so is a
+# Names of pipelines, steps and recipes. On a cluster a step with its iteration is the value of a label, and so is a
 # pipeline's workflow: 63 characters at most.
 STEP_ID = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
 
 
 class Step(Declaration):
-    """A component with its inputs wired. ``when`` is true, false or a boolean parameter that the form leaves alone: a
-    step that it says false for is left out, and ``instead`` says what its outputs are replaced by."""
+    """A component with its inputs wired. ``when`` is true, false or a boolean parameter outside the form: if it is
+    false, the step is left out, and ``instead`` gives the replacement outputs."""
 
     id: str = Field(pattern=STEP_ID, description="the step's name, by which others refer to its outputs")
     component: str = Field(
@@ -110,7 +110,7 @@ class Document(Declaration):
     steps: tuple[Block, ...] = Field(min_length=1, description="steps, and repeats of steps, in their order")
 
     def placed_steps(self) -> list[tuple[Step, FieldPath]]:
-        """Return every step with its place, those of repeats included."""
+        """Return every step with its place, including steps of repeats."""
         placed: list[tuple[Step, FieldPath]] = []
         for index, block in enumerate(self.steps):
             if isinstance(block, Step):
@@ -135,12 +135,12 @@ class Pipeline:
 
     @property
     def run_time(self) -> dict[str, Parameter]:
-        """The parameters that the form sets, or sets fields of; the others' values are known at compilation."""
+        """Return the parameters that the form sets in whole or in part; all others are constant at compilation."""
         return {field.path[0]: self.document.parameters[field.path[0]] for field in self.form}
 
     @property
     def counts(self) -> frozenset[str]:
-        """The parameters that say how often a repeat's steps run."""
+        """Return the parameters that are the counts of repeats."""
         repeats = [parse(block.repeat.count) for block in self.document.steps if isinstance(block, RepeatBlock)]
         return frozenset(count.name for count in repeats if isinstance(count, ParameterPart) and not count.fields)
 
@@ -153,10 +153,10 @@ def home() -> Path:
 
 
 def find_pipeline(reference: str, recipe: Path) -> Path:
-    """The ``pipeline.yaml`` that a recipe names: a path from the recipe's folder, or the name of a pipeline.
+    """Return the ``pipeline.yaml`` that a recipe names: a path from the recipe's folder, or the name of a pipeline.
 
     Raises:
-        UserError: there is none; the message says which there are.
+        UserError: the pipeline does not exist; the message lists the existing ones.
     """
     if "/" in reference or reference.endswith((".yaml", ".yml")):
         path = recipe.resolve().parent / reference if recipe.is_symlink() else recipe.parent / reference
@@ -180,10 +180,10 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
 
 
 def check_shipped(resolved: Path, remedy: str) -> None:
-    """Check that the pipeline of a run's ``recipe.json`` is known; one that was beside the recipe is not.
+    """Check that the pipeline of a run's ``recipe.json`` exists; a file next to the original recipe may not.
 
     Raises:
-        UserError: it is not; the message ends with ``remedy``.
+        UserError: the pipeline does not exist; the message ends with ``remedy``.
     """
     name = read_object(resolved).get("pipeline")
     try:

@@ -23,8 +23,8 @@ def make_plan(pipeline: Pipeline, values: Mapping[str, Any], *, at_least: int = 
     """Unroll a pipeline and check its wiring.
 
     Args:
-        values: The value of every parameter; ``UNKNOWN`` where it has a problem of its own.
-        at_least: Iterations of every repeat, so that what goes into it and comes out is known.
+        values: the value of every parameter; ``UNKNOWN`` for an invalid one.
+        at_least: minimum number of iterations of every repeat, so that its inputs and outputs are known.
 
     Returns:
         The plan, its tasks in topological order, and the problems. With problems the plan is empty.
@@ -200,7 +200,7 @@ class _Unroller:
         return None
 
     def _check_shared(self) -> None:
-        """Check every entry of the pipeline's ``inputs``, also where each step has an input of its own instead."""
+        """Check every entry of the pipeline's ``inputs``, even if every step replaces it by its own input."""
         known = {name for found in self.interfaces.values() if found for name in found.inputs}
         for name in self.pipeline.document.inputs:
             self._shared(name)

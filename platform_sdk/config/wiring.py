@@ -57,7 +57,7 @@ class Wiring:
         self.problems.append(self.pipeline.source.problem(path, message))
 
     def wire(self, value: Any, path: FieldPath, scope: Scope) -> Wire | None:
-        """Return the wire of an input; None where it has a problem, which is noted."""
+        """Return the wire of an input; None for an invalid one, whose problem is recorded."""
         try:
             parsed = parse(value)
         except BadReference as error:
@@ -72,7 +72,7 @@ class Wiring:
         return Constant(value)
 
     def stand_in(self, step: Step, path: FieldPath, output: str, scope: Scope) -> Wire | None:
-        """Return the wire that an output of a left-out step is replaced by; ``scope`` is that of a reference to it."""
+        """Return the wire that replaces an output of a left-out step; ``scope`` is the scope of the reference."""
         self._standing_in.append(step.id)
         here = scope if step.id in self.inner else self.outer
         wire = self.wire(step.instead[output], (*path, "instead", output), here)
@@ -83,8 +83,8 @@ class Wiring:
         """Return a value that shapes the pipeline and so must be known when it is compiled.
 
         Args:
-            fallback: What is returned where the value is wrong.
-            of_form: The value may be a parameter of the form; it is the recipe's then.
+            fallback: result for an invalid value.
+            of_form: allow a parameter of the form; its value is then the recipe's.
         """
         wire = self.wire(value, path, Scope())
         if of_form and isinstance(wire, FromParameter) and wire.name in self.pipeline.run_time:

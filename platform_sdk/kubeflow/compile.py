@@ -1,8 +1,8 @@
 """Compilation of a recipe to a Kubeflow pipeline.
 
-Every step of the plan is a task, and so is every group of steps, as all iterations of a repeat. The recipe's values are
-the defaults of the form. The first task, ``begin``, writes the settings into the run directory; the others are given
-names and digests only, because Argo keeps every input of every task several times in one object of at most 1 MiB.
+Every step of the plan is a task, and so is every group of steps, e.g. all iterations of a repeat. The recipe's values
+are the defaults of the form. The first task, ``begin``, writes the settings into the run directory; the other tasks get
+names and digests only, because Argo stores every input of every task several times in one object of at most 1 MiB.
 
 The intermediate representation (IR) is written directly, as plain data with the names of ``pipeline_spec.proto``. KFP's
 SDK would write the same, which a test compares, but importing it takes most of a second.
@@ -46,8 +46,8 @@ class PipelineIr:
 def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> PipelineIr:
     """Build the KFP pipeline of a recipe for a cluster.
 
-    Every run has a directory of its own in the workspace, a first step that begins it there and in MLflow, and a last
-    one that ends it, however it went.
+    Every run has its own directory in the workspace, a first step that starts it there and in MLflow, and a last step
+    that ends it whatever the outcome.
 
     Raises:
         UserError: a value cannot be part of a pipeline.

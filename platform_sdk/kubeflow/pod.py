@@ -1,7 +1,7 @@
-"""Steps in their pods: what the components of a compiled pipeline call.
+"""Entry points of the components of a compiled pipeline in their pods.
 
-A step's settings are in the run directory; what earlier steps hand on comes as arguments. A failed step writes its
-reason in one line to the pod's termination message, where ``hopforge watch`` reads it.
+A step's settings are in the run directory; outputs of earlier steps come as arguments. A failed step writes its reason
+in one line to the pod's termination message, where ``hopforge watch`` reads it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Shown = Mapping[str, Any]
 def begin(
     run_id: str, run_name: str, workspace: str, given: Mapping[str, Any], shown: Shown, outputs: Sequence[str]
 ) -> tuple[Any, ...]:
-    """Begin a run with the form's values; give its directory and the digest of its settings."""
+    """Start a run with the form's values; return its directory and the digest of its settings."""
     run_dir = run_folder(workspace, run_name, run_id)
     with _reasons():
         filled = {name: value for name, value in given.items() if name not in ("recipe", SUBMITTED_BY)}
@@ -68,9 +68,9 @@ def begin(
 
 
 def end(run_id: str, run_name: str, workspace: str, state: str, given: Mapping[str, Any], shown: Shown) -> None:
-    """End a run in MLflow as its steps ended.
+    """End a run in MLflow with the outcome of its steps.
 
-    Of a run that was cancelled, Kubeflow gives the exit task the state RUNNING.
+    For a cancelled run, Kubeflow passes the state RUNNING to the exit task.
     """
     run_dir = run_folder(workspace, run_name, run_id)
     with _reasons():
@@ -85,7 +85,7 @@ def end(run_id: str, run_name: str, workspace: str, state: str, given: Mapping[s
 def run_step(
     task: str, run_dir: str, settings: str, given: Mapping[str, Any], shown: Shown, outputs: Sequence[str] = ()
 ) -> tuple[Any, ...] | None:
-    """Run a step, or a group of them; return the outputs with these names as KFP's parameters hold them."""
+    """Run a step or a group of steps; return the named outputs as KFP parameters."""
     place = Path(run_dir)
     with _reasons(), terminable():
         check_settings(place, settings)
@@ -98,7 +98,7 @@ def run_step(
                 finished = _step(task, plan, place, given)
                 values = finished.outputs.model_dump(mode="json")
             else:
-                # Kubeflow Pipelines has one MLflow run for all steps of a group, so each gets one of its own.
+                # Kubeflow Pipelines has one MLflow run for all steps of a group; each step gets a separate one.
                 os.environ.pop(GIVEN, None)
                 finished, values = _run_group(group, plan, place, given)
             record_outputs(place, task, values)
@@ -137,7 +137,7 @@ def _inputs(task: Task, run_dir: Path, known: Mapping[str, Mapping[str, Any]]) -
 def _run_group(
     group: Group, plan: Plan, run_dir: Path, given: Mapping[str, Any]
 ) -> tuple[Finished[StepOutputs], dict[str, Any]]:
-    """Run the tasks of a group, each in a process of its own, one after another."""
+    """Run the tasks of a group one after another, each in a separate process."""
     tasks = [task for task in plan.tasks if task.group == group.id]
     known: dict[str, dict[str, Any]] = {}
     for name, wire in outer_wires(plan.tasks, group).items():
@@ -168,7 +168,7 @@ def _figures(tasks: list[Task], run_dir: Path) -> list[dict[str, Any]]:
 
 
 class _Printer(Listener):
-    """Prints what the tasks of a group write, each line with its task, and when each has ended; keeps their cards."""
+    """Print the output of a group's tasks, each line with its task, and the end of each task; keep their cards."""
 
     def __init__(self) -> None:
         self.cards: list[str] = []
@@ -190,7 +190,7 @@ class _Printer(Listener):
 
 
 def _close(run_dir: Path, status: Status) -> None:
-    """End the run in MLflow; an unreachable server must not hide how the step ended."""
+    """End the run in MLflow; an unreachable server must not hide the step's outcome."""
     try:
         end_run(run_dir, status)
     except UserError as error:
@@ -211,7 +211,7 @@ def _show(shown: Shown, finished: Finished[Any]) -> None:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """End a failed step with its reason in one line first, and a traceback only where the reason is none for people."""
+    """End a failed step with a one-line reason first, and a traceback only for unexpected errors."""
     try:
         yield
     except Exception as error:

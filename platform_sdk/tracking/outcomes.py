@@ -1,4 +1,4 @@
-"""Outcomes of steps, which prevent that a step runs twice or continues with other settings.
+"""Outcomes of steps: a step neither runs twice nor continues with other settings.
 
 ``begun.json`` in a phase's folder contains the digest of the inputs at its start; the step's outcome (a JSON file)
 contains the digest of the inputs at its end.
@@ -64,7 +64,7 @@ def rename_stale(path: Path) -> str:
 
 
 def finished(path: Path, inputs: str) -> dict[str, Any] | None:
-    """Return the outcome of an earlier run of a step with the same inputs; None if there is none.
+    """Return the outcome of an earlier run of a step with the same inputs, or None.
 
     Raises:
         UserError: the outcome has other inputs.

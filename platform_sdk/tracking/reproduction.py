@@ -15,7 +15,7 @@ from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.tracking.seals import last_entries
 
 NO_RESULTS = ("report", "figures", "settings", "scores", "scores_start", "scores_final")
-"""Digests that are not compared as they are: of how long things took, of what was asked, and of scores with that."""
+"""Digests that are not compared directly: they contain times or settings."""
 SCORES = PhaseDir.scores
 UNKNOWN = "not recorded"
 
@@ -71,9 +71,9 @@ Results = Mapping[str, Mapping[str, str]]
 
 
 def results_of(run_dir: Path, entries: Sequence[Entry]) -> Results:
-    """Return the digests of what the steps of a run left: data, index, weights, rollouts, selections, scores.
+    """Return the digests of the results of a run's steps: data, index, weights, rollouts, selections, scores.
 
-    Scores are digested without the digest of the settings behind them, which grow with hopforge's versions.
+    Scores are digested without the digest of their settings, which grow with hopforge's versions.
     """
     found: dict[str, dict[str, str]] = {}
     for step, entry in last_entries(entries).items():
@@ -104,7 +104,7 @@ def compare_circumstances(
     repeated: Sequence[Entry],
     environments: tuple[Mapping[str, Any], Mapping[str, Any]],
 ) -> tuple[Difference, ...]:
-    """Compare under what the two runs began; ``environments`` are their environment.json."""
+    """Compare the environments of the two runs; ``environments`` are their environment.json."""
     return tuple(
         _differences(
             *(

@@ -1,4 +1,4 @@
-"""All pipelines put into the UI: each with a version for every recipe, whose values are what the form begins with."""
+"""Upload of all pipelines to the UI, with a version for every recipe; the recipe's values are the form's defaults."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def recipes_of(
     overrides: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> dict[str, list[Recipe]]:
-    """The recipes in ``folder`` (by default the shipped ones) by their pipeline's name.
+    """Return the recipes in ``folder`` (by default the shipped ones) by their pipeline's name.
 
     Args:
-        pipelines: Which; all if there are none.
-        overrides: Values for every recipe; see ``load_recipe``.
-        variables: The cluster's environment; nothing is taken from this machine's.
+        pipelines: names of the pipelines; empty for all.
+        overrides: values for every recipe; see ``load_recipe``.
+        variables: the cluster's environment; this machine's environment is not used.
 
     Raises:
         UserError: there is no such pipeline, or a recipe has problems.
@@ -59,10 +59,10 @@ def recipes_of(
 def upload(
     server: Server, recipes: Iterable[Recipe], cluster: ClusterSpec, *, namespace: str | None
 ) -> Iterator[UploadedPipeline]:
-    """Upload what is not there yet. Everything is compiled before anything is uploaded.
+    """Upload missing versions. All recipes are compiled before the first upload.
 
     Args:
-        namespace: Whose pipelines they are; None: everybody's.
+        namespace: the pipelines' namespace; None for shared pipelines.
 
     Raises:
         UserError: a pipeline is too large; the server cannot be reached or refuses.

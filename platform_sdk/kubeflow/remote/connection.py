@@ -1,7 +1,7 @@
-"""The Kubeflow Pipelines server: reached as kfp's own client reaches it, asked again where that may help.
+"""Client of a Kubeflow Pipelines server, with retries.
 
-Host and authentication are ``kfp.Client``'s. Its methods print links and hide errors, so the calls are made on the
-generated API underneath.
+Host and authentication are the same as in ``kfp.Client``. Its methods print links and hide errors, so this client calls
+the generated API directly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERMANENT = re.compile(
     r"ResourceNotFoundError|Invalid ?[Ii]nput ?[Ee]rror|BadRequestError|Already exist|Unauthenticated|PermissionDenied"
     r"|Error \d+ \(2[23]\w{3}\)"
 )
-"""User errors that Kubeflow Pipelines answers with HTTP 500; the last are the database's data and key errors."""
+"""User errors that Kubeflow Pipelines reports as HTTP 500; the last are the database's data and key errors."""
 IDS = {  # what every answer of these types has
     "V2beta1Run": "run_id",
     "V2beta1Experiment": "experiment_id",
@@ -38,7 +38,7 @@ IDS = {  # what every answer of these types has
 
 
 class TransientError(Exception):
-    """No answer, or the report of a temporary fault. The request may have succeeded, unless it is ``unsent``."""
+    """No response, or a temporary fault. The request may have succeeded, unless it is ``unsent``."""
 
     def __init__(self, message: str, *, unsent: bool = False) -> None:
         super().__init__(message)
@@ -54,17 +54,17 @@ class Conflict(Exception):
 
 
 class ServerUnavailable(UserError):
-    """The server stayed away for as long as it was asked."""
+    """The server did not respond before the deadline."""
 
 
 class Server:
     """A Kubeflow Pipelines server, as one user.
 
     Args:
-        host: Its URL; else KF_PIPELINES_ENDPOINT, else the one of the cluster that this runs in.
+        host: URL of the server; by default KF_PIPELINES_ENDPOINT, else the server of the cluster this runs in.
 
     Raises:
-        UserError: there is no host, it cannot be reached, is no such server, or refuses. So may all methods' calls.
+        UserError: there is no host, it cannot be reached, is another kind of server, or refuses. All methods raise it.
     """
 
     def __init__(self, host: str | None = None, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -95,7 +95,7 @@ class Server:
             return client
 
     def link(self, *parts: str) -> str:
-        """The address of a page of the UI."""
+        """Return the URL of a page of the UI."""
         return "/".join((self._access.pages, "#", *parts))
 
     def namespace(self, asked: str | None) -> str | None:
@@ -117,7 +117,7 @@ class Server:
         return asked
 
     def ask(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """The answer to a question that may be asked again."""
+        """Return the response to a request that may be repeated."""
         for pause in (*PAUSES, None):
             try:
                 return self.once(method, *arguments, **options)
@@ -130,9 +130,9 @@ class Server:
         raise AssertionError
 
     def ensure(self, find: Callable[[], T | None], make: Callable[[], T]) -> tuple[T, bool]:
-        """Return the result of ``find``, else of ``make``, and whether it was made now.
+        """Return the result of ``find``, else of ``make``, and True if ``make`` created it.
 
-        An answer may be lost after the thing was made: so it is looked for before it is made again.
+        A response may be lost after the object was created, so ``find`` is called before ``make`` is repeated.
         """
         for pause in (*PAUSES, None):
             if (found := find()) is not None:
@@ -151,9 +151,9 @@ class Server:
         """Call a method of the generated API.
 
         Raises:
-            TransientError: asking again may help.
+            TransientError: a retry may succeed.
             Conflict: an object of that name exists.
-            UserError: the server refuses, or what answers is no such server.
+            UserError: the server refuses, or another kind of server responds.
         """
         from kfp_server_api import ApiException
         from urllib3.exceptions import HTTPError
@@ -180,13 +180,13 @@ class Server:
         )
 
     def _refusal(self, error: Any) -> Exception:
-        """Return the meaning of an answer other than success."""
+        """Return the error for a response other than success."""
         reason = _message(error)
         said = _brief(reason)
         if not error.status:
             return UserError(self._stranger(f"answers what cannot be understood: {said}"))
         if 300 <= error.status < 400:
-            # Without what stands behind the path, which may be secret.
+            # Without the query, which may hold secrets.
             place = urlsplit(urljoin(self.host, (error.headers or {}).get("Location", "")))
             return UserError(self._stranger(f"sends one on to {place.scheme}://{place.netloc}{place.path}"))
         if error.status == 409:
@@ -202,7 +202,7 @@ class Server:
         return kind(f"{self.host} refuses (HTTP {error.status}): {said}")
 
     def _failure(self, error: Exception) -> Exception:
-        """Return the meaning of a missing answer."""
+        """Return the error for a missing response."""
         from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
         cause = getattr(error, "reason", None) or error  # of urllib3's error about its attempts
@@ -224,7 +224,7 @@ class Server:
 
 
 def _message(error: Any) -> str:
-    """Return the server's reason without headers, which may hold secrets. Uploads have fields of their own for it."""
+    """Return the server's reason without headers, which may hold secrets. Uploads use other fields for it."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body or ""
     try:
         answer = json.loads(body)

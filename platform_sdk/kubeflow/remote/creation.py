@@ -1,7 +1,7 @@
 """Creation of a run by one request.
 
-Pipelines does not refuse a second run of the same name. So after an unclear answer (a timeout, a lost connection, a
-temporary fault) the run is looked for by its unique name, and the request is only repeated if it had no effect.
+Pipelines accepts a second run of the same name. So after an unclear response (a timeout, a lost connection, a temporary
+fault) the run is looked up by its unique name, and the request is repeated only if it had no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLUGINS = "plugins_input"
 
 
 def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) -> Any:
-    """Create a run whose ``display_name`` no other run has.
+    """Create a run with a unique ``display_name``.
 
     Args:
         body: A ``V2beta1Run``.
@@ -48,7 +48,7 @@ def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) ->
 
 
 def _found(server: Server, body: Any) -> Any | None:
-    """Return the run of this name, looked for until the server must have stored it."""
+    """Return the run of this name; retry until the server must have stored it."""
     for pause in (*PAUSES, None):
         for run in _runs(server, body):
             if run.display_name == body.display_name:
@@ -82,12 +82,12 @@ def _require_no_workflow(name: str, workflows: Callable[[], Workflows], error: T
 
 
 def _left_behind(name: str, workflows: Callable[[], Workflows]) -> str:
-    """Return a note about the Workflow of a run that the server refused to store, where there is one."""
+    """Return a note about the Workflow of a run that the server refused to store, if the Workflow exists."""
     try:
         cluster = workflows()
         workflow = cluster.of_run(name)
     except UserError:
-        return ""  # the refusal is what counts
+        return ""  # the refusal is the error to report
     return "" if workflow is None else _left(workflow, cluster.namespace)
 
 

@@ -1,4 +1,4 @@
-"""A run followed to its end, and a run ended with its jobs."""
+"""Watching a run until its end, and cancelling a run with its jobs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def follow(
     server: Server, run: Run, jobs: Jobs | None, show: Callable[[RunState], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> RunState:  # fmt: skip
-    """Show how a run stands every few seconds until it has ended; give its last state.
+    """Show a run's state every few seconds until its end; return the last state.
 
     Raises:
-        UserError: the server refuses, or stayed away for half an hour.
+        UserError: the server refuses, or did not respond for half an hour.
     """
     last = RunState(run.run_id, run.name, "PENDING")
     away = 0.0
@@ -45,12 +45,13 @@ def follow(
 def cancel(
     server: Server, run: Run, jobs: Jobs, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> list[str]:
-    """End a run and delete its jobs; names those that were deleted. One that has ended loses only what is left of it.
+    """Cancel a run and delete its jobs; return the names of the deleted jobs. Remaining jobs of an ended run go too.
 
-    Jobs go last: a running step would create them again. Jobs that may be deleted are, even if others may not.
+    Jobs are deleted last, since a running step would create them again. If a job may not be deleted, the others still
+    are.
 
     Raises:
-        UserError: a server refuses or cannot be reached; it says which jobs may be left.
+        UserError: a server refuses or cannot be reached; the message names the jobs that may remain.
     """
     state = look(server, run, None)
     if state.ended:
@@ -87,12 +88,12 @@ def cancel(
 
 
 def _terminate(server: Server, run: Run, sleep: Callable[[float], None]) -> RunState:
-    """Ask for the end, and wait a little for it."""
+    """Request the end, and wait for it briefly."""
     try:
         server.ask(server.api.runs.run_service_terminate_run, run.run_id)
     except UserError:
         state = look(server, run, None)
-        if not state.ended:  # else it ended by itself in between
+        if not state.ended:  # otherwise it ended in between
             raise
         return state
     waited = 0.0

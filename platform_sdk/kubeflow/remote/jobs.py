@@ -19,7 +19,7 @@ from platform_sdk.kubeflow.training_job.state import observe
 Item = dict[str, Any]
 
 UNKNOWN = "Unknown"
-SILENT_SECONDS = 120  # a log that is followed: as long as this, the connection may be lost without anybody saying so
+SILENT_SECONDS = 120  # timeout of a followed log, since a lost connection may go unnoticed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class JobState:
     """A job that a step created; ``step`` is empty if the job has no label for it.
 
     ``state`` is one of ``training_job.state.State``, or Unknown if its pods or Workloads may not be read. ``part`` is
-    the part of the step that the job does, e.g. train-iteration-03 of the step iterations.
+    the part of the step that the job runs, e.g. train-iteration-03 of the step iterations.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Kind:
         try:
             return self.api.jobs(f"{LABEL_MANAGER}={MANAGER},{LABEL_RUN}={label}")
         except UserError as error:
-            # The right to list is looked for before the kind is: without it, only discovery tells whether there is one.
+            # Check the right to list before the kind: without the right, only discovery shows if the kind is served.
             if getattr(error.__cause__, "status", None) != 403 or self._there():
                 raise
             self._absent = True
@@ -70,7 +70,7 @@ class Kind:
         try:
             return serves(self._connection, *self._place)
         except UserError:
-            return True  # as far as anybody can tell
+            return True  # as far as this account can see
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Jobs:
         Args:
             options: The protocol's: follow, timestamps, tailLines, sinceTime.
         """
-        # The client's own method for logs does not know sinceTime.
+        # The client's own method for logs lacks sinceTime.
         client = self.connection.core_api.api_client
         query = {"container": container, **{name: value for name, value in options.items() if value is not None}}
         patience = {"_request_timeout": (5, SILENT_SECONDS)} if options.get("follow") else {}
@@ -170,7 +170,7 @@ def step_of(job: Item) -> str:
 
 
 def part_of(job: Item) -> str:
-    """Return the part of the step that the job does, e.g. train-iteration-03."""
+    """Return the part of the step that the job runs, e.g. train-iteration-03."""
     return str(job["metadata"].get("labels", {}).get(LABEL_STEP, ""))
 
 
@@ -193,7 +193,7 @@ def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
 
 
 def _advice(job: JobFacts) -> str:
-    """Return the remedy for a job that waits, by the rules of ``explain``; empty if no rule knows the cause."""
+    """Return the remedy for a waiting job by the rules of ``explain``; empty if no rule matches."""
     if job.workload is None and not job.pods:
         return ""  # Kueue or the job's controller has not seen it yet
     findings = explain(Facts(run=job.name, place="cluster", state="RUNNING", jobs=(job,))).findings

@@ -1,8 +1,8 @@
-"""Logs of a run's containers: read as it is now, or followed to its end.
+"""Logs of a run's containers: the present content, or followed to the end.
 
-A stream ends before its log does when the log is rotated, a connection lost or a server restarted, and some servers say
-so no differently than at the true end. So a log is at its end when its container is, and a stream that ends before is
-resumed where it stopped: lines are requested with their times, and those already received are left out.
+A stream ends early when the log is rotated, a connection is lost or a server restarts, and some servers do not signal
+the difference. So a log ends with its container, and a stream that ends earlier is resumed: lines are requested with
+their timestamps, and lines that were already received are skipped.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from platform_sdk.kubeflow.remote.step_lines import own_lines
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from platform_sdk.kubeflow.training_job.description import LABEL_TASK
 
-AGAIN_SECONDS = 1.0  # before a log is taken up again
+AGAIN_SECONDS = 1.0  # before a log is resumed
 OVERLAP = timedelta(seconds=1)
-"""Overlap with which a log is read again: what one container writes to its two streams may stand in it out of order."""
+"""Overlap when a log is resumed: lines of a container's two streams may be out of order."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container whose log may be read. ``title`` is short: the step, or the part of it that a job does."""
+    """A container with a readable log. ``title`` is short: the step, or the part of the step that a job runs."""
 
     step: str
     pod: str
@@ -46,9 +46,9 @@ class Container:
 
 
 def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container], list[str]]:
-    """Return the containers of a run's steps, or of one step: those of its own pod, and those of its jobs' pods.
+    """Return the containers of a run's steps, or of one step, in the step's pod and in its jobs' pods.
 
-    ``step`` may also be the part of a step that a job does, e.g. train-iteration-03.
+    ``step`` may also be the part of a step that a job runs, e.g. train-iteration-03.
 
     Returns:
         The containers, and reasons why some cannot be seen.
@@ -91,7 +91,7 @@ def _specs(pod: Item) -> list[Item]:
 
 
 def read_log(jobs: Jobs, container: Container, lines: int) -> Iterator[str] | None:
-    """Return the last lines of a container's log at present; of a step's container, its own lines.
+    """Return the last lines of a container's present log; for a step's container, the step's own lines.
 
     Returns:
         None if the container has not started.
@@ -113,7 +113,7 @@ def follow_own(
     jobs: Jobs, container: Container, lines: int | None, over: threading.Event,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[str]:  # fmt: skip
-    """Return a container's lines as ``follow_log`` does; of a step's container, its own lines.
+    """Return a container's lines as ``follow_log`` does; for a step's container, the step's own lines.
 
     Raises:
         UserError, ApiUnavailable: see ``follow_log``.
@@ -131,21 +131,21 @@ def follow_log(
     jobs: Jobs, container: Container, lines: int | None, over: threading.Event,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[str]:  # fmt: skip
-    """A container's log from its last ``lines``, or from its first, up to its end, as it is written.
+    """Yield a container's log as it is written, from its last ``lines`` or its first line, up to its end.
 
     Args:
-        over: set when a container that has not started will not.
+        over: set when a container that has not started will never start.
 
     Raises:
         UserError: the API server refuses.
-        ApiUnavailable: it stayed away for half an hour, or for a minute once ``over`` was set.
+        ApiUnavailable: no response for half an hour, or for a minute after ``over`` was set.
     """
     delivered = _Delivered()
     away = 0.0
     while True:
         try:
             hopeless = over.is_set()
-            # Looked at before the log is: what is read of a container that has ended is all that there will be.
+            # Read the state before the log: the log of an ended container is complete.
             stage = _stage(jobs.pod(container.pod), container.name)
             last = stage is Stage.ENDED or (stage is Stage.WAITING and hopeless)
             since = delivered.begin()
@@ -157,7 +157,7 @@ def follow_log(
             for line, whole in () if answer is None else _lines(answer):
                 if (whole or last) and (text := delivered.new(line)) is not None:
                     yield text
-            lines = None  # whatever comes from here on is new
+            lines = None  # all later lines are new
             if last:
                 return
             pause = LOOK_SECONDS if stage is Stage.WAITING else AGAIN_SECONDS
@@ -170,7 +170,7 @@ def follow_log(
 
 
 class Stage(Enum):
-    """Stage of a container: ``ENDED`` is one that writes nothing any more."""
+    """Stage of a container: an ``ENDED`` one writes nothing more."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -195,7 +195,7 @@ def _stage(pod: Item | None, name: str) -> Stage:
 
 
 def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
-    """The lines of an answer, and whether their ends came with them.
+    """Yield the lines of a response, each with True if its line end was received.
 
     Raises:
         ApiUnavailable: the connection was lost.
@@ -217,7 +217,7 @@ def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
 
 
 class _Delivered:
-    """Lines of a log that have come, each with its time before it: those of the last moments are known again."""
+    """Deduplication of recent log lines by timestamp and text."""
 
     def __init__(self) -> None:
         self._oldest: datetime | None = None
@@ -228,7 +228,7 @@ class _Delivered:
         self._said: set[str] = set()
 
     def begin(self) -> str | None:
-        """Return the RFC 3339 time at which the next answer begins, or None for the first line."""
+        """Return the RFC 3339 time from which the next request starts, or None for the first line."""
         self._again = Counter(line for _, line in self._recent)
         if self._newest is None:
             return None
@@ -236,10 +236,10 @@ class _Delivered:
         return (self._newest.replace(microsecond=0) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def new(self, line: str) -> str | None:
-        """The text of a line; None where it has come before."""
+        """Return the text of a new line; None for a duplicate."""
         stamp, _, text = line.partition(" ")
         moment = _moment(stamp)
-        if moment is None:  # the node's own word, as that it cannot watch the file; said whenever it is asked
+        if moment is None:  # a message of the node, repeated in every response
             fresh = line not in self._said
             self._said.add(line)
             return line if fresh else None

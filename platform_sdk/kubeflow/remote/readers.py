@@ -1,4 +1,4 @@
-"""The logs of a whole run followed at once: of the containers there are, and of those that come."""
+"""Concurrent logs of a whole run: of its present containers and of later ones."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def follow_logs(
     server: Server, run: Run, jobs: Jobs, step: str | None, lines: int,
     say: Callable[[Container, str], None], tell: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Follow the logs of the containers there are and of those that come, until the run, or the step, has ended.
+    """Follow the logs of present and later containers until the run, or the step, has ended.
 
     Args:
         lines: maximum number of existing lines that are shown first.
-        say: given every line, by one thread at a time.
-        tell: told what cannot be read, and why.
+        say: called with every line, by one thread at a time.
+        tell: called with each log that cannot be read, and the reason.
 
     Raises:
-        UserError: a server refuses or stayed away for half an hour, or some log could not be read to its end.
+        UserError: a server refuses or did not respond for half an hour, or a log could not be read to its end.
     """
     readers = _Readers(jobs, say, tell)
     told: set[str] = set()
@@ -35,7 +35,7 @@ def follow_logs(
     first: int | None = lines
     while not readers.over.is_set():
         try:
-            ended = _step_ended(server, run, jobs, step)  # looked at before the containers are, or the last were missed
+            ended = _step_ended(server, run, jobs, step)  # read before the containers, or the last ones would be missed
             found, notes = containers(jobs, run, step)
         except (ServerUnavailable, ApiUnavailable) as error:
             if away >= PATIENCE:
@@ -57,7 +57,7 @@ def follow_logs(
 
 
 class _Readers:
-    """A thread for each container whose log is followed."""
+    """One thread per followed container."""
 
     def __init__(self, jobs: Jobs, say: Callable[[Container, str], None], tell: Callable[[str], None]) -> None:
         self.over = threading.Event()
@@ -68,23 +68,23 @@ class _Readers:
         self._crash: Exception | None = None
 
     def read(self, container: Container, lines: int | None) -> None:
-        """Follow a container's log, unless that is done already."""
+        """Follow a container's log, unless it is already followed."""
         if container not in self._threads:
             thread = threading.Thread(target=self._work, args=(container, lines), daemon=True)
             self._threads[container] = thread
             thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass. Raises what broke a thread, as a closed pipe."""
+        """Wait for some time. Raise the exception of a failed thread, e.g. of a closed pipe."""
         self._wake.wait(seconds)
         if self._crash is not None:
             raise self._crash
 
     def finish(self) -> None:
-        """Wait until all is read.
+        """Wait until all logs are read.
 
         Raises:
-            UserError: some log was not read to its end.
+            UserError: a log was not read to its end.
         """
         while any(thread.is_alive() for thread in self._threads.values()):
             self.wait(0.1)

@@ -1,4 +1,4 @@
-"""Runs on a Kubeflow Pipelines server: finding one by its name or id, and the steps of its pipeline."""
+"""Runs on a Kubeflow Pipelines server: lookup by name or id, and the steps of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from platform_sdk.kubeflow.training_job.description import label_value
 
 SYSTEM_NAMESPACE = "kubeflow"
 RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-LEAST_OF_ID = 6  # characters; fewer would soon be those of another run
+LEAST_OF_ID = 6  # characters; shorter prefixes are ambiguous
 ID_BEGINNING = re.compile(r"[0-9a-f]{6}[0-9a-f-]*")
 FIRST_STEP = "begin"
 AT_EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"  # trigger of an exit task
@@ -24,7 +24,7 @@ AT_EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"  # trigger of an exit task
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a pipeline: the steps that it directly waits for, and whether it runs however these end."""
+    """A step of a pipeline, with its direct dependencies, and True if it runs whatever their outcome is."""
 
     name: str
     needs: frozenset[str] = frozenset()
@@ -38,10 +38,10 @@ class Run:
     run_id: str
     name: str
     namespace: str
-    """Namespace of its pods and jobs."""
+    """Namespace of the run's pods and jobs."""
     steps: tuple[Step, ...]
     label: str
-    """Label that its jobs carry; empty where no step of it makes any."""
+    """Label of the run's jobs; empty if no step creates jobs."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -49,10 +49,10 @@ class Run:
 
 
 def find_run(server: Server, text: str, namespace: str | None) -> Run:
-    """The run with this id, name, or beginning of an id.
+    """Return the run with this id, name, or prefix of an id.
 
     Args:
-        namespace: Whose run it is; on a server of a single user, where its pods are (else ``kubeflow``).
+        namespace: the run's namespace; on a single-user server the namespace of its pods (default ``kubeflow``).
 
     Raises:
         UserError: there is none, there are several, or the server refuses.
@@ -73,7 +73,7 @@ def find_run(server: Server, text: str, namespace: str | None) -> Run:
 
 
 def _sought(server: Server, text: str, namespace: str | None) -> str:
-    """The id of the run with this name, else of that whose id begins so: the server finds names, not beginnings."""
+    """Return the id of the run with this name, else with this prefix of its id; the server cannot search prefixes."""
     whose = server.namespace(namespace) if server.multi_user else None
     where = f"{f' in {whose}' if whose else ''} on {server.host}"
     method = server.api.runs.run_service_list_runs
@@ -129,7 +129,7 @@ def _steps(specification: Mapping[str, Any], component: Mapping[str, Any]) -> li
 
 
 def _label(specification: Mapping[str, Any], run_id: str) -> str:
-    """Return the label of the run's jobs, from the name and the id that its first step is given."""
+    """Return the label of the run's jobs, from the name and the id in the first step's arguments."""
     for dag in (specification["root"], *specification["components"].values()):
         first = dag.get("dag", {}).get("tasks", {}).get(FIRST_STEP)
         inputs = first["inputs"]["parameters"] if first is not None else {}

@@ -41,7 +41,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class _History:
-    """Times at which a run was last restarted after an end, and last told to end; None if it never was."""
+    """Times of a run's last retry and of its last cancellation; None if there was none."""
 
     state: str
     restarted: datetime | None = None
@@ -57,7 +57,7 @@ def look(server: Server, run: Run, jobs: Jobs | None, last: RunState | None = No
 
     Args:
         jobs: None shows no jobs, and steps as Kubeflow Pipelines lists them.
-        last: The state before, of which steps and jobs are kept while the cluster does not answer.
+        last: the previous state; its steps and jobs are kept while the cluster does not respond.
 
     Raises:
         UserError: the server cannot be reached or refuses. (Reasons for unseen jobs and pods are in ``unseen``.)
@@ -113,7 +113,7 @@ def _steps(
     run: Run, history: _History, pods: Mapping[str, Item] | None, details: Mapping[str, Any]
 ) -> tuple[StepState, ...]:
     states: dict[str, StepState] = {}
-    begun: set[str] = set()  # steps that a step which has begun waits for
+    begun: set[str] = set()  # dependencies of a started step
     for step in reversed(run.steps):
         pod = (pods or {}).get(step.name)
         state = step_state(step.name, pod) if pod is not None else _listed(step.name, details.get(step.name))
@@ -126,7 +126,7 @@ def _steps(
 
 
 def _corrected(step: Step, state: StepState, history: _History) -> StepState:
-    """Return the state with what only the run's history shows."""
+    """Return the state with the facts that only the run's history has."""
     repeated = step.at_exit or state.state == "FAILED"
     if repeated and not history.ended and _before(state.ended_at, history.restarted):
         return StepState(step.name, "PENDING")  # its end belongs to the attempt before the retry
@@ -140,7 +140,7 @@ def _before(time: datetime | None, other: datetime | None) -> bool:
 
 
 def _listed(name: str, detail: Any | None) -> StepState:
-    """Return a step's state as ``task_details`` list it. A step that has not begun or was skipped has no state."""
+    """Return a step's state from ``task_details``. A step that has not started or was skipped has no state."""
     if detail is None or not detail.state:
         return StepState(name, "PENDING")
     if detail.state not in ENDED or not detail.start_time or not detail.end_time:
@@ -150,7 +150,7 @@ def _listed(name: str, detail: Any | None) -> StepState:
 
 
 def changes(old: RunState | None, new: RunState) -> Iterator[dict[str, str]]:
-    """Return the differences from before as records; at first, everything that has begun."""
+    """Return the changes since the previous state as records; without one, every started step."""
     before = {} if old is None else {("step", one.name): (one.state, one.reason) for one in old.steps}
     before |= {} if old is None else {("job", one.name): (one.state, one.reason) for one in old.jobs}
     now = datetime.now(UTC).isoformat(timespec="seconds")

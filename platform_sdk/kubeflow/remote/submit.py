@@ -1,4 +1,4 @@
-"""A recipe started as a run on a cluster."""
+"""Start of a recipe as a run on a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from platform_sdk.tracking.provenance import user_name
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """A run that was started, where it is to be seen, and the version it is of."""
+    """A started run, its URL, and its version."""
 
     run_id: str
     run: str
@@ -55,14 +55,15 @@ def submit(
 ) -> SubmittedRun:
     """Start a recipe as a run.
 
-    What ``overrides`` set of the pipeline's form become arguments of the run: such runs share a version. Only a
-    repeat's count has a version for each of its values, since no run makes more iterations than are
-    compiled. A call that is repeated because it was interrupted uploads nothing twice, but starts another run.
+    Values of ``overrides`` that belong to the pipeline's form become arguments of the run; such runs share a version.
+    Only the count of a repeat has a version per value, since a run cannot have more iterations than were compiled.
+    Repeating an interrupted call uploads nothing twice, but starts another run.
 
     Args:
-        namespace: Namespace of the run, on a multi-user server.
-        experiment: Its name, made if it is not there; by default the pipeline's.
-        connection: To the cluster, whose Workflows are read if the server's answer is unclear; see ``ClusterApi``.
+        namespace: namespace of the run on a multi-user server.
+        experiment: name of the experiment, created if it does not exist; by default the pipeline's name.
+        connection: connection to the cluster, used to look for the Workflow after an unclear response; see
+            ``ClusterApi``.
 
     Raises:
         UserError: the recipe has problems; the server cannot be reached or refuses.
@@ -111,13 +112,13 @@ def submit(
 
 
 def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe, cluster: ClusterSpec) -> Recipe:
-    """The recipe whose values become the version's defaults: as its file says, where that is a whole recipe."""
+    """Return the recipe whose values become the version's defaults: the file's, if that is a complete recipe."""
     filled = {".".join(field.path) for field in recipe.form}
     rest = [override for override in overrides if override.partition("=")[0] not in filled]
     try:
         return load_recipe(path, rest, cluster.environment)
     except ConfigError:
-        return recipe  # it needs what was set of its form, so that is what the version says too
+        return recipe  # the file alone is incomplete, so the version has the overridden values
 
 
 def _experiment(server: Server, name: str, namespace: str | None) -> str:

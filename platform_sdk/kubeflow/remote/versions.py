@@ -1,7 +1,7 @@
 """Pipelines and their versions on the server: one pipeline for each ``pipeline.yaml``, one version for each content.
 
-A version is named by its recipe and the digest of its intermediate representation, so the same content is never there
-twice and one sees which it is.
+A version is named by its recipe and the digest of its intermediate representation, so equal content is uploaded once
+and can be recognised.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from platform_sdk.kubeflow.limits import VERSION_NAME
 from platform_sdk.kubeflow.remote.connection import Server
 
 MAX_BYTES = 1_400_000
-"""Maximum size of the intermediate representation: Kubeflow makes a Workflow of it, and Kubernetes keeps no object
-above 1.5 MiB.
+"""Maximum size of the intermediate representation: it becomes a Workflow, and Kubernetes stores objects of at most
+1.5 MiB.
 """
 PAGE = 100
 
@@ -39,12 +39,12 @@ class CompiledPipeline:
 
     @property
     def version(self) -> str:
-        """The name of its version."""
+        """Return the version's name."""
         return f"{self.recipe.name[: VERSION_NAME - 17]}-{self.digest[:16]}"
 
     @property
     def description(self) -> str:
-        """The whole description, which versions may have, with what the form cannot fill in: the service account."""
+        """Return the version's full description, with the service account, which the form cannot set."""
         text = self.recipe.description or self.recipe.pipeline.document.description
         account = f" Start runs with the service account {self.service_account}." if self.service_account else ""
         return f"{text}{account} (IR sha256 {self.digest})"
@@ -77,10 +77,10 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
 
 
 def put(server: Server, compiled: CompiledPipeline, namespace: str | None) -> Version:
-    """Upload a version unless it is there; make its pipeline if need be.
+    """Upload a version unless it exists; create its pipeline first if needed.
 
     Args:
-        namespace: Whose pipeline it is; None: everybody's.
+        namespace: the pipeline's namespace; None for a shared pipeline.
     """
     document = compiled.recipe.pipeline.document
     pipelines = server.api.pipelines
@@ -120,7 +120,7 @@ def put(server: Server, compiled: CompiledPipeline, namespace: str | None) -> Ve
 
 
 def _named(server: Server, name: str, namespace: str | None) -> Any | None:
-    """The pipeline of that name in the namespace; the list holds everybody's too."""
+    """Return the pipeline of that name in the namespace; the server's list also has shared pipelines."""
     method = server.api.pipelines.pipeline_service_list_pipelines
     for found in listed(server, method, "pipelines", namespace=namespace or "", filter=equals(name)):
         if found.display_name == name and (found.namespace or None) == (namespace or None):
@@ -129,7 +129,7 @@ def _named(server: Server, name: str, namespace: str | None) -> Any | None:
 
 
 def listed(server: Server, method: Callable[..., Any], field: str, *arguments: Any, **options: Any) -> Iterator[Any]:
-    """Everything that a method of the server lists, page by page."""
+    """Yield all items of a list method, page by page."""
     token = ""
     while True:
         page = server.ask(method, *arguments, page_size=PAGE, page_token=token, **options)
@@ -140,5 +140,5 @@ def listed(server: Server, method: Callable[..., Any], field: str, *arguments: A
 
 
 def equals(name: str) -> str:
-    """A filter of the server's: what is displayed under this name."""
+    """Return a filter of the server by display name."""
     return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})

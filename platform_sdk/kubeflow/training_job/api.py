@@ -61,7 +61,7 @@ class ClusterApi:
     Args:
         group, version, plural: of the kind of job, as PyTorchJobs.
         selector: the label by which the operator names a job's pods.
-        connection: a ``kubeflow.training.TrainingClient``; by default that of the pod this runs in, or of KUBECONFIG.
+        connection: a ``kubeflow.training.TrainingClient``; by default from this pod's account, or from KUBECONFIG.
 
     Raises:
         UserError: no cluster is configured.
@@ -79,7 +79,7 @@ class ClusterApi:
         """Create a job; with ``dry_run`` it is validated and admitted, but not stored.
 
         Raises:
-            AlreadyThere: there is one of that name.
+            AlreadyThere: a job of that name exists.
             UserError: the API server refuses it.
             ApiUnavailable: no answer from the API server; all methods raise it.
         """
@@ -104,7 +104,7 @@ class ClusterApi:
         Raises:
             WriteConflict: the ``resourceVersion`` differs.
         """
-        # All in the body: where there is one, the API server does not look at the query.
+        # All options go into the body, since the API server ignores the query of a request with a body.
         options: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         if version is not None:
             options["preconditions"] = {"resourceVersion": version}
@@ -169,7 +169,7 @@ class ClusterApi:
                 raise
             if _status(error.__cause__):
                 return f"there is no LocalQueue {name} (kubectl -n {self.namespace} get localqueues lists them)"
-            # Of a kind that the API server does not know it says so in plain text.
+            # For an unknown kind the API server responds in plain text.
             return f"the cluster has no Kueue that speaks {KUEUE_GROUP}/{KUEUE_VERSION} (0.15 or later)"
         return None
 
@@ -187,7 +187,7 @@ class ClusterApi:
         return list(json.loads(answer.data)["items"])
 
     def log(self, pod: str, container: str, lines: int) -> str:
-        """Return the last lines of a container's log; empty if there is none."""
+        """Return the last lines of a container's log; empty without a log."""
         read = self._core.read_namespaced_pod_log
         answer = self.found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
         return answer.data.decode(errors="replace") if answer else ""
@@ -196,7 +196,7 @@ class ClusterApi:
         """Return the warnings in the events of objects with these names, oldest first, each in one line.
 
         Args:
-            since: time (RFC 3339); earlier warnings are left out, as those of an earlier object of the name.
+            since: time (RFC 3339); earlier warnings, e.g. of a deleted object of the same name, are left out.
         """
         return [
             " ".join(f"{event.get('reason', '')}: {event.get('message', '')}".split())
@@ -216,7 +216,7 @@ class ClusterApi:
         return sorted(events, key=_time)
 
     def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the result of the call, or None where there is no such object or kind."""
+        """Return the result of the call, or None if the object or kind does not exist."""
         try:
             return self.call(method, *arguments, **options)
         except UserError as error:

@@ -58,7 +58,7 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 fast process finds the previous address of another (pytorch/pytorch#135712)."""
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
+LONGEST_NAME = 50  # a pod's name plus "-worker-99" must be a label of 63 characters
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Description:
 
     @property
     def gpus(self) -> int:
-        """Return the GPUs of all pods, with those of vLLM servers; of an elastic job at its largest."""
+        """Return the GPUs of all pods, vLLM servers included; for an elastic job its maximum."""
         beside = 0 if self.sidecar is None else self.sidecar.spec.resources.gpus
         return self.spec.nodes * (self.spec.resources.gpus + beside)
 
@@ -165,7 +165,7 @@ class Description:
         return labels
 
     def pod_metadata(self) -> dict[str, Any]:
-        """Return the metadata of the job's pods; those of several nodes prefer to be near each other."""
+        """Return the metadata of the job's pods; pods on several nodes prefer to be near each other."""
         metadata: dict[str, Any] = {"labels": {**self.labels(), **NO_MESH}}
         if self.spec.topology is not None and self.spec.nodes > 1:
             metadata["annotations"] = {PREFERRED_TOPOLOGY: self.spec.topology}

@@ -1,4 +1,4 @@
-"""The cluster of this step's pod, on which the step's GPU processes become a job."""
+"""Runner of a step's GPU processes as a job on the cluster of the step's pod."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def job_runner(run_dir: Path, record: Record | None = None) -> ProcessRunner | N
         record: called with the use of each job, as by ``launcher.run_job``.
 
     Raises:
-        UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
-            not on the volume that jobs see; or the processes need what the cluster's description lacks.
+        UserError: raised by the returned runner: see ``launcher.run_job``; the API server cannot be reached; the run
+            directory is not on the jobs' volume; or the cluster's description lacks a part that the processes need.
     """
     text = os.environ.get(CLUSTER)
     if text is None:
@@ -69,10 +69,10 @@ def describe(
 ) -> Description:  # fmt: skip
     """Return the job that runs some processes of a run.
 
-    Trainings have the trainer's image. What samples with vLLM in its processes has the sampler's, and the trainer's
-    GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
-    Processes that share nothing become one pod each, with the GPUs of one process; without any, with the image and the
-    amounts of a step.
+    Training uses the trainer's image. Sampling with vLLM in its processes uses the sampler's image and the trainer's
+    GPUs. A vLLM server runs next to the processes with separate GPUs; processes that only send it requests have none.
+    Independent processes become one pod each, with the GPUs of one process; without GPUs, with the image and the
+    resources of a step.
 
     Args:
         variables: the environment of the step's pod.
@@ -123,7 +123,7 @@ def describe(
 
 
 def _passed_on(name: str, variables: Mapping[str, str]) -> str:
-    """Return the value of an environment variable, which everybody with read access to jobs can see."""
+    """Return the value of an environment variable; everyone with read access to jobs can see it."""
     value = variables[name]
     if has_credentials(value):
         raise UserError(
@@ -166,7 +166,7 @@ def owner_of_this_pod(api: ClusterApi) -> Owner | None:
     """Return the owner of this process's pod, e.g. a KFP run's workflow, with which the job is deleted too.
 
     Raises:
-        UserError: the API server refuses, has no such pod, or stays away.
+        UserError: the API server refuses, has no such pod, or does not respond.
     """
     pod = reached(partial(api.pod, pod_name()), log.warning, "no job was made; run the step again")
     for one in pod["metadata"].get("ownerReferences") or ():

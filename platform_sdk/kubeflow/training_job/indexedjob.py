@@ -39,5 +39,5 @@ def render(job: Description) -> dict[str, Any]:
 
 
 def makers(name: str) -> tuple[str, ...]:
-    """Return the names of the objects whose events say why pods are missing."""
+    """Return the names of the objects whose events explain missing pods."""
     return (name,)

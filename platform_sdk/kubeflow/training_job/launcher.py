@@ -39,10 +39,10 @@ Record = Callable[[JobUse], None]
 
 RETRY_SECONDS = 10.0  # between attempts to reach the API server
 HEARTBEAT_SECONDS = 60.0
-API_PATIENCE = 1800.0  # how long the API server may be away, in seconds
+API_PATIENCE = 1800.0  # timeout of the API server, in seconds
 FORBIDDEN_SECONDS = 60.0  # how long it may refuse an allowed request after its restart
 UNMANAGED_SECONDS = 120.0  # how long Kueue may take to create a Workload, while the API server answers
-DELETION_PATIENCE = 600.0  # how long an earlier job may take to go, in seconds; its pods have one minute
+DELETION_PATIENCE = 600.0  # timeout of an earlier job's deletion, in seconds; its pods have one minute
 MISSING_SECONDS = 30.0  # how long pods may be missing until the warnings in the job's events are reported
 WARNING_LENGTH = 400
 CLOCK = SystemClock()
@@ -65,8 +65,9 @@ def run_job(
 
     Raises:
         UserError: the job failed, restarted its pods too often, waited or ran for too long, was deleted, differs from
-            an existing one of that name, or its queue does not exist; Kueue does not manage it; an earlier one stays;
-            or the API server refused something or stayed away. The first line of the message gives the cause.
+            an existing one of that name, or its queue does not exist; Kueue does not manage it; an earlier job is not
+            deleted in time; or the API server refused a request or did not respond. The first line of the message gives
+            the cause.
     """
     follower = _Follower(job, api, tell, clock or CLOCK)
     try:
@@ -220,7 +221,7 @@ class _Follower:
                 try:
                     self._reached(lambda: self._api.create(self._body))
                 except AlreadyThere:
-                    continue  # somebody else's, or ours, if the answer was lost
+                    continue  # another launcher's, or ours if the response was lost
                 self._tell(f"{self._job.name}: created")
                 return
             metadata = found["metadata"]
@@ -315,7 +316,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
         left: the state of the job, for the error message.
 
     Raises:
-        UserError: it was away for ``API_PATIENCE``, or refused for ``FORBIDDEN_SECONDS``; and what the call raises.
+        UserError: no response for ``API_PATIENCE``, or refused for ``FORBIDDEN_SECONDS``; and the call's own errors.
     """
     clock = clock or CLOCK
     began = clock.time()

@@ -23,7 +23,7 @@ def render(job: Description) -> dict[str, Any]:
         replicas["Worker"] = {"replicas": spec.nodes - 1, **replica}
     body: dict[str, Any] = {
         "runPolicy": {
-            # Kueue admits what is suspended; without a queue the job starts at once.
+            # Kueue admits suspended jobs; without a queue the job starts at once.
             "suspend": spec.queue is not None,
             "cleanPodPolicy": "Running",  # finished pods stay to be looked at, others give their GPUs back
             "activeDeadlineSeconds": spec.run_timeout_seconds,
@@ -44,5 +44,5 @@ def render(job: Description) -> dict[str, Any]:
 
 
 def makers(name: str) -> tuple[str, ...]:
-    """Return the names of the objects whose events say why pods are missing."""
+    """Return the names of the objects whose events explain missing pods."""
     return (name,)

@@ -39,7 +39,7 @@ def reap(
     """Delete hopforge's unfinished jobs whose last heartbeat is older than ``silent_seconds``; return them.
 
     Raises:
-        UserError: the API server refuses, or there is none.
+        UserError: the API server refuses, or no cluster is configured.
         ApiUnavailable: it cannot be reached.
     """
     reaped = []
@@ -50,7 +50,7 @@ def reap(
                 if not dry_run:
                     api.delete(orphan.name, version)
             except WriteConflict:
-                continue  # by a heartbeat, or whatever else: the next time will tell
+                continue  # by a heartbeat or another change; the next run of the reaper decides
             reaped.append(orphan)
     return reaped
 

@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 ENDS = {"Succeeded": State.SUCCEEDED, "Complete": State.SUCCEEDED, "Failed": State.FAILED}
-"""State of an ended job by the condition that says so, of any kind of job."""
+"""State of an ended job by its condition, for any kind of job."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def observe(
     """Return the state of a job of any kind.
 
     Args:
-        workload: Kueue's object for the job, where there is one.
+        workload: Kueue's object for the job, if it exists.
         pods: the job's pods.
     """
     conditions = _conditions(job)
@@ -66,7 +66,7 @@ def observe(
 
 
 def ended_at(job: Mapping[str, Any]) -> float | None:
-    """Return when a job ended, in seconds since the epoch; None if it did not, or does not say."""
+    """Return when a job ended, in seconds since the epoch; None if it has not ended or has no such time."""
     conditions = _conditions(job)
     for type_ in ENDS:
         if moment := conditions.get(type_, {}).get("lastTransitionTime"):

@@ -24,7 +24,7 @@ def render(job: Description) -> dict[str, Any]:
     spec = job.spec
     pod = job.pod(CONTAINER)
     container = pod["containers"][0]
-    # The volumes' claim and size are the job's, and overwrite those of the runtime.
+    # The job's claim and size of volumes replace the runtime's.
     patch: dict[str, Any] = {key: pod[key] for key in ("volumes", "nodeSelector", "tolerations") if key in pod}
     if mounts := job.run_mounts():
         patch["containers"] = [{"name": CONTAINER, "volumeMounts": mounts}]
@@ -68,5 +68,5 @@ def runtime_name(spec: JobSpec, online: bool, program: bool = False) -> str:
 
 
 def makers(name: str) -> tuple[str, ...]:
-    """Return the names of the objects whose events say why pods are missing: TrainJob and JobSet, and the Job."""
+    """Return the names of the objects whose events explain missing pods: TrainJob and JobSet, and the Job."""
     return (name, f"{name}-{CONTAINER}-0")
