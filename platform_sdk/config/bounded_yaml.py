@@ -121,22 +121,20 @@ _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep; an alias must not sta
 @cache
 def _composer() -> Any:
     """Return a composer of nodes within the bounds, by the rules of YAML 1.2: ``yes`` is text, 1e-5 a number."""
+    from yaml import CBaseLoader
     from yaml.composer import Composer
-    from yaml.cyaml import CParser
     from yaml.events import AliasEvent
-    from yaml.resolver import BaseResolver
 
-    class BoundedComposer(Composer, CParser, BaseResolver):  # here, since yaml is imported only where it is used
+    class BoundedComposer(Composer, CBaseLoader):  # here, since yaml is imported only where it is used
         def __init__(self, text: str) -> None:
-            CParser.__init__(self, text)
+            CBaseLoader.__init__(self, text)
             Composer.__init__(self)
-            BaseResolver.__init__(self)
             self.nodes = self.depth = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             self.nodes += 1
             self.depth += 1
-            event = self.peek_event()
+            event: Any = self.peek_event()
             if self.nodes > MAX_NODES:
                 raise YamlError(event.start_mark.line + 1, _TOO_MANY)
             if self.depth > MAX_DEPTH:

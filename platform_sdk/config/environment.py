@@ -17,7 +17,7 @@ NAME = "ENVIRONMENT"
 
 
 class Environment(Struct):
-    """What an agent searches."""
+    """Corpus or graph that an agent searches."""
 
     method: str = Field(description="The retrieval method of recipes that name none.")
     medium: Medium = Field("text", description="What the searches return: texts, or facts of a knowledge graph.")

@@ -50,12 +50,12 @@ class StepFailed(UserError):
     """Error of a failed step; the message has the cause and the path of the log.
 
     Args:
-        code: exit status of the step's process, negative for a signal.
+        exit_code: exit status of the step's process, negative for a signal.
     """
 
-    def __init__(self, step: str, cause: str, code: int, log: Path) -> None:
+    def __init__(self, step: str, cause: str, exit_code: int, log: Path) -> None:
         super().__init__(f"step {step} failed: {cause}\n(full log: {log})")
-        self.step, self.code = step, code
+        self.step, self.exit_code = step, exit_code
 
 
 class Executor(Protocol):

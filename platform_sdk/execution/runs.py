@@ -122,7 +122,7 @@ def _failure(error: BaseException, killed: int) -> Failure | None:
     """Return the record of an error that ends a run; None for an interrupt."""
     if not isinstance(error, Exception):
         return None
-    step, code = (error.step, error.code) if isinstance(error, StepFailed) else ("", 0)
+    step, code = (error.step, error.exit_code) if isinstance(error, StepFailed) else ("", 0)
     return Failure(str(error), step, code, killed)
 
 

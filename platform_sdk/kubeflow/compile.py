@@ -10,7 +10,7 @@ SDK would write the same, which a test compares, but importing it takes most of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from platform_sdk.config.plan import make_plan
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import FromTask, Plan
 from platform_sdk.kubeflow.component import IR_TYPES, SDK, Item, Signature, component_ir, container_ir, task_signature
-from platform_sdk.kubeflow.lifecycle import SUBMITTED_BY, begun_with, packed
 from platform_sdk.kubeflow.limits import LABEL_VALUE, PIPELINE_NAME
+from platform_sdk.kubeflow.packing import SUBMITTED_BY, begun_with, packed
 from platform_sdk.kubeflow.placement import placed, pod
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
 from platform_sdk.outputs import write_output
@@ -132,7 +132,7 @@ def _output(task: str, name: str) -> Item:
     return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": name}}
 
 
-def _task(name: str, inputs: Item, after: Sequence[str] = ()) -> Item:
+def _task(name: str, inputs: Item, after: Iterable[str] = ()) -> Item:
     task: Item = {
         "componentRef": {"name": f"comp-{name}"},
         "inputs": {"parameters": inputs},

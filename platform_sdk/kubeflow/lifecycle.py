@@ -6,10 +6,7 @@ The first step checks the filled-in form, and writes the resulting recipe and pl
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,13 +17,13 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField, check_form
 from platform_sdk.config.pipeline import Document, read_pipeline
 from platform_sdk.config.plan import make_plan
-from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.source import ConfigError, Source
 from platform_sdk.execution.claim import FILE as CLAIM
 from platform_sdk.execution.claim import claim
 from platform_sdk.execution.plan import FILE as PLAN
 from platform_sdk.execution.plan import write_plan
 from platform_sdk.files import read_model, read_object, sha256, write_text
+from platform_sdk.kubeflow.packing import SUBMITTED_BY
 from platform_sdk.kubeflow.training_job.here import NAMESPACE_FILE, own_pod
 from platform_sdk.kubeflow.training_job.state import image_digests
 from platform_sdk.run_dir import RunDir
@@ -36,30 +33,11 @@ from platform_sdk.tracking.outcomes import digest_of
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 CLUSTER_FILE = RunDir.cluster
-SUBMITTED_BY = "submitted_by"
-"""Input of a compiled pipeline with the name of the person who starts the run."""
 
 
 def run_folder(workspace: str, run_name: str, run_id: str) -> Path:
     """Return the directory of a run on a cluster, which is the same after a retry."""
     return Path(workspace) / "runs" / f"{run_name}-{run_id}"
-
-
-def begun_with(recipe: Recipe, cluster: ClusterSpec | None = None) -> dict[str, Any]:
-    """Return the input of ``begin_run``: the pipeline's document, the recipe's name and values, and the cluster."""
-    place = None if cluster is None else cluster.model_dump(mode="json")
-    return {"document": recipe.pipeline.source.data, "cluster": place, **recipe.resolved()}
-
-
-def packed(content: Mapping[str, Any]) -> str:
-    """Return plain data as compressed text, since Argo stores an input of a step eight times, repeatedly quoted."""
-    return base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
-
-
-def unpacked(text: str) -> dict[str, Any]:
-    """Return the data of a text from ``packed``."""
-    content: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    return content
 
 
 def enter_cluster(run_dir: Path, cluster: ClusterSpec | None = None) -> None:

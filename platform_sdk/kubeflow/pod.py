@@ -36,8 +36,8 @@ from platform_sdk.kubeflow.lifecycle import (
     reopen,
     run_folder,
     settings_digest,
-    unpacked,
 )
+from platform_sdk.kubeflow.packing import unpacked
 from platform_sdk.kubeflow.shutdown import was_terminated
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
 from platform_sdk.run_dir import PhaseDir, RunDir

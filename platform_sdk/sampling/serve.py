@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import SAMPLER_HEALTH, SAMPLER_HOST, EngineSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, read_object
@@ -24,8 +24,7 @@ from platform_sdk.sampling.vllm_engine import vllm_arguments, vllm_variables
 from platform_sdk.sizing.memory import parallelism, tensor_parallel_fault
 from platform_sdk.sizing.shape import shape_of
 
-HOST = "127.0.0.1"
-HEALTH = "/health"
+HOST, HEALTH = SAMPLER_HOST, SAMPLER_HEALTH
 SHARED_MEMORY = 0.4
 
 

@@ -24,7 +24,7 @@ pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not install
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
 from platform_sdk import cli
-from platform_sdk.kubeflow.lifecycle import unpacked
+from platform_sdk.kubeflow.packing import unpacked
 from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
 from tests.kubeflow.remote.pipelines import pipeline
@@ -35,7 +35,7 @@ from tests.process_watch import wait_for
 HOME = Path(__file__).parents[2]
 CLUSTER = HOME / "pipelines/cluster.yaml"
 FOLLOW = """\
-from platform_sdk.kubeflow.lifecycle import unpacked
+from platform_sdk.kubeflow.packing import unpacked
 from platform_sdk.kubeflow.remote import following
 
 following.LOOK_SECONDS = 0.2

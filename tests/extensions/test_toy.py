@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, Workspace
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow.lifecycle import unpacked
+from platform_sdk.kubeflow.packing import unpacked
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.here import describe
 from platform_sdk.methods import launch as launching

@@ -8,7 +8,8 @@ from typing import Any
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.compile import compile_recipe
-from platform_sdk.kubeflow.lifecycle import begun_with, packed, run_folder
+from platform_sdk.kubeflow.lifecycle import run_folder
+from platform_sdk.kubeflow.packing import begun_with, packed
 from platform_sdk.kubeflow.pod import begin, end, run_step
 
 

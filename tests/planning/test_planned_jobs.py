@@ -23,7 +23,8 @@ from platform_sdk.config.task import Task
 from platform_sdk.execution.plan import inputs_of
 from platform_sdk.execution.step import load_step
 from platform_sdk.graph.__main__ import extract
-from platform_sdk.kubeflow.lifecycle import begin_run, begun_with, enter_cluster, run_folder
+from platform_sdk.kubeflow.lifecycle import begin_run, enter_cluster, run_folder
+from platform_sdk.kubeflow.packing import begun_with
 from platform_sdk.kubeflow.training_job import here, launcher
 from platform_sdk.kubeflow.training_job.backend import with_backend
 from platform_sdk.kubeflow.training_job.description import TASK

@@ -14,8 +14,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import form_values
-from platform_sdk.kubeflow.lifecycle import SUBMITTED_BY
 from platform_sdk.kubeflow.limits import shortened
+from platform_sdk.kubeflow.packing import SUBMITTED_BY
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.creation import create_run
 from platform_sdk.kubeflow.remote.runs import SYSTEM_NAMESPACE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.config.cluster import JobSpec, SamplerSpec, Workspace
-from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.config.sampling import SAMPLER_HOST, SAMPLER_URL
 from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
@@ -27,7 +27,6 @@ from platform_sdk.kubeflow.training_job.pod import (
     volumes,
 )
 from platform_sdk.processes.launch import ProgramImage
-from platform_sdk.sampling.serve import HOST
 
 MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
@@ -193,7 +192,7 @@ class Description:
                     amounts(own.cpu, own.memory, own.gpus, own.gpu_resource)
                     | {name: str(count) for name, count in own.others.items()},
                     ({} if self.indexed else OWN_STORE)
-                    | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {})
+                    | ({SAMPLER_URL: f"http://{SAMPLER_HOST}:{SAMPLER_PORT}"} if self.sidecar else {})
                     | ({RUNNER: f"127.0.0.1:{PROGRAM_PORT}"} if self.program else {}),
                 )
             ],

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from platform_sdk.config.cluster import ProgramSpec, SamplerSpec, Workspace
-from platform_sdk.sampling.serve import HEALTH, HOST
+from platform_sdk.config.sampling import SAMPLER_HEALTH, SAMPLER_HOST
 
 USER = 10001
 """User and group of our images. Kubernetes takes only the user from an image, so the group is set explicitly."""
@@ -76,7 +76,8 @@ def server(sampler: SamplerSpec, workspace: Workspace, gpu_resource: str) -> dic
     own = sampler.resources
     resources = amounts(own.cpu, own.memory, own.gpus, gpu_resource)
     # Asked from within: the server listens on the pod's own loopback only, where the kubelet does not come.
-    ask = f"h = http.client.HTTPConnection('{HOST}', {SAMPLER_PORT}, timeout=5); h.request('GET', '{HEALTH}')"
+    address = f"'{SAMPLER_HOST}', {SAMPLER_PORT}, timeout=5"
+    ask = f"h = http.client.HTTPConnection({address}); h.request('GET', '{SAMPLER_HEALTH}')"
     probe = f"import http.client, sys; {ask}; sys.exit(h.getresponse().status != 200)"
     # Kubernetes fills in the variable.
     options = ["--spec", f"$({SERVER_SPEC})", "--port", str(SAMPLER_PORT)]
