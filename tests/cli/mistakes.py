@@ -137,7 +137,7 @@ MISTAKES = [
             "one file NAME.pem per approver", unfinished),
     Mistake("an unreadable key", ("approve", "gone/1", "--note", "x", "--key", "x.key"), "x.key: is no private key",
             "make one with openssl", lambda folder: (folder / "x.key").write_bytes(bytes(range(256)))),
-    Mistake("removing an unknown run", ("remove", "gone", "--note", "x"), "gone: no run directory", "check the path"),
+    Mistake("removing an unknown run", ("remove", "gone", "x.json", "--note", "x"), "gone: no run directory", "check the path"),
     Mistake("removing files of an unfinished run", ("remove", "half", "x.json", "--note", "x"),
             "half: has not finished", "finish the run first", unfinished),
     Mistake("a page with a verification in the place of the run's", ("report", "half", "--verify"), "--verify",
