@@ -15,9 +15,10 @@ def remove(
     run: Annotated[str, typer.Argument(help="A run directory, its name in --folder, or the run's id in MLflow.")],
     path: Annotated[
         str | None,
-        typer.Argument(help="A file or folder in the run directory, e.g. iteration-01/rollouts.jsonl; default: all."),
+        typer.Argument(help="A file or folder in the run directory, e.g. iteration-01/rollouts.jsonl."),
     ] = None,
     *,
+    whole: Annotated[bool, typer.Option("--whole", help="Remove the whole run directory.")] = False,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Reason for the removal.")],
     name: Annotated[str, typer.Option(help="Who removes (default: the user).")] = "",
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
@@ -32,6 +33,8 @@ def remove(
     from platform_sdk.tracking.listing import find_run_dir, row_of
     from platform_sdk.tracking.removal import remove_files, remove_run
 
+    if (path is None) != whole:
+        raise UserError("remove: name either a file or folder of the run, or --whole for the whole run directory")
     run_dir = find_run_dir(run, folder)
     with locked(run_dir):
         if path is not None:

@@ -25,7 +25,7 @@ class Bucket:
         address: ``s3://BUCKET`` or ``s3://BUCKET/PREFIX``.
 
     Raises:
-        UserError: boto3 is missing, the address is none, or the bucket cannot be reached.
+        UserError: boto3 is missing, the address is no S3 URL, or the bucket cannot be reached.
     """
 
     def __init__(self, address: str) -> None:
@@ -121,5 +121,5 @@ def _bucket_errors(address: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: the address of the store is none
+    except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: AWS_ENDPOINT_URL is no URL
         raise UserError(f"{address}: {error}; check the bucket's name and the AWS variables") from error

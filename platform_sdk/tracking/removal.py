@@ -42,7 +42,7 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
     if not opened.finished:
         raise UserError(
             f"{run_dir}: has not finished, and its later steps read the files of its finished ones; finish the run "
-            "first, or remove it whole (without a path)"
+            "first, or remove it with --whole"
         )
     inside = _in_run(run_dir, path)
     sealed = _below(sealed_files(opened.entries), inside)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.credentials import without_credentials
+from platform_sdk.credentials import strip_credentials, without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text, writing
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
@@ -257,8 +257,9 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
             journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
         files = seals.seal(run_dir, [*steps, *pages])
-        entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
         details = {} if failure is None else {**asdict(failure), "error": failure.error[:ERROR_LENGTH]}
+        digests = {"failure": manifest.digest_of(strip_credentials(details))} if details else {}
+        entry = manifest.record(run_dir, f"run ended: {status}", digests, files, journal=journal.path)
         journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head, **details)
     _send_to_log(run_dir)
     follower = _followers.pop(run_dir, None)

@@ -33,6 +33,9 @@ WORKING = (
 )  # fmt: skip
 """Patterns of the files that a run leaves without a seal: its records, logs, caches and the state of its steps."""
 
+FAILURE_FIELDS = ("error", "step", "code", "oom_kills")
+"""Fields of the end of a failed run in its journal."""
+
 
 @dataclass
 class Chain:
@@ -190,9 +193,11 @@ class FileCheck:
             expected = f"{seal.sha256} of the first {seal.bytes} bytes"
             yield Finding(thing=name, kind="altered", expected=expected, found=found)
         elif status is not None:
-            event = {"event": "ended", "status": status, "manifest_head": entry.head}
+            rest = content[seal.bytes :]
+            failure = {} if status == "FINISHED" else _failure(rest, entry.digests.get("failure"))
+            event = {"event": "ended", "status": status, "manifest_head": entry.head, **failure}
             line = event_line(entry.milliseconds, event)
-            if content[seal.bytes :] != f"{line}\n".encode():
+            if rest != f"{line}\n".encode():
                 yield Finding(thing=name, kind="altered", expected=line, found="another end")
 
     def _recipe(self) -> Iterator[Finding]:
@@ -282,3 +287,13 @@ class FileCheck:
 
     def _is_named(self, name: str) -> bool:
         return any(finding.thing == name for finding in self.findings)
+
+
+def _failure(line: bytes, expected: str | None) -> Event:
+    """Return the failure in the line of an end if it has the expected digest; earlier runs recorded no digest."""
+    try:
+        event = parse_object(line.decode(), "end")
+    except (UserError, UnicodeDecodeError):
+        return {}
+    failure = {name: event[name] for name in FAILURE_FIELDS if name in event}
+    return failure if expected in (None, manifest.digest_of(failure)) else {}

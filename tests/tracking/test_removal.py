@@ -62,13 +62,19 @@ def test_removed_folder_may_be_removed_again_after_an_interruption(folder: Path)
 
 
 def test_removed_run_is_whole_and_a_new_one_may_take_its_name(folder: Path, rewritten: Path) -> None:
-    assert remove(folder).exit_code == 0
+    assert remove(folder, "--whole").exit_code == 0
     done = CliRunner().invoke(app, ["verify", str(folder)])
     assert done.exit_code == 0, done.output
     assert "small: whole, removed on record by" in done.stdout
     shutil.copytree(rewritten, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(FILE_NAME))
     assert CliRunner().invoke(app, ["log", "send", RUN, "--folder", str(folder)]).exit_code == 0
     assert verify_run(folder / RUN).findings == ()
+
+
+def test_run_is_removed_only_if_that_is_meant(folder: Path) -> None:
+    for arguments in ([], [ROLLOUTS, "--whole"]):
+        assert "--whole for the whole run directory" in str(remove(folder, *arguments).exception)
+    assert (folder / RUN / ROLLOUTS).exists()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_altered_run_and_unwritable_log_are_refused_and_nothing_is_removed(
     before = contents(folder)
     with monkeypatch.context() as environment:
         environment.setenv("HOPFORGE_LOG", "http://127.0.0.1:9")
-        for arguments in ([ROLLOUTS], []):
+        for arguments in ([ROLLOUTS], ["--whole"]):
             assert "the log service cannot be reached" in str(remove(folder, *arguments).exception)
     assert contents(folder) == before
     (folder / RUN / SCORES).write_text("{}")
@@ -116,7 +122,7 @@ def test_files_that_later_steps_of_an_unfinished_run_need_are_refused(tmp_path: 
         step.seal(run_dir / "passages.jsonl")
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     assert "has not finished" in str(remove(tmp_path, "passages.jsonl").exception)
-    assert "the run has not ended" in str(remove(tmp_path).exception)
+    assert "the run has not ended" in str(remove(tmp_path, "--whole").exception)
     assert (run_dir / "passages.jsonl").exists()
 
 

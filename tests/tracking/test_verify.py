@@ -21,6 +21,7 @@ from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
+from platform_sdk.tracking.runs import Failure
 from platform_sdk.tracking.verify import verify_run, verify_target
 from tests.tracking.small_run import BASE, RECIPE, RUN, SCORES, TRAIN, TRAINED, write_small_run
 from tests.tracking.test_attacks import edit
@@ -230,6 +231,22 @@ def test_a_log_of_another_project_is_not_checkable(folder: Path, tmp_path: Path)
     [finding] = verify_run(folder / RUN).findings
     assert (finding.kind, finding.thing) == ("not checkable", "log")
     assert "hopforge log send adds it" in finding.found
+
+
+def test_a_failed_run_is_whole_until_its_error_is_edited(tmp_path: Path) -> None:
+    run_dir = tmp_path / RUN
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
+    start_run(run_dir, RECIPE, follow=False)
+    with pytest.raises(ValueError, match="no questions"), step_run(run_dir, "corpus"):
+        raise ValueError("no questions")
+    failure = Failure("no questions at https://ada:secret@data.example", step="corpus", code=1)
+    finish_run(run_dir, "FAILED", failure)
+    assert verify_run(run_dir).findings == ()
+    journal = run_dir / "tracking/run.jsonl"
+    assert "no questions" in journal.read_text()
+    journal.write_text(journal.read_text().replace("no questions", "no disk space"))
+    assert found(run_dir) == {("altered", "tracking/run.jsonl")}
 
 
 def test_a_run_under_way_is_compared_as_far_as_its_steps_have_finished(tmp_path: Path) -> None:
