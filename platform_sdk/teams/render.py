@@ -35,7 +35,7 @@ KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.flu
 """Annotations by which Argo CD and Flux delete no Profile, namespace or volume that a folder no longer has."""
 
 WITHOUT_MLFLOW: Item = {
-    "target": {"name": "mlflow|mlflow-.*|objects"},
+    "target": {"namespace": SERVICES, "name": "mlflow|mlflow-.*|objects"},
     "patch": "$patch: delete\napiVersion: v1\nkind: Any\nmetadata: {name: any}\n",
 }
 """Patch that leaves out the services' own MLflow, with its database and object store."""
