@@ -32,7 +32,12 @@ RULES: tuple[Rule, ...] = (
 )
 """Rules in the order of precedence: earlier ones name a cause, later ones often its consequences."""
 
-GENERAL: tuple[Rule, ...] = (step_rules.first_error, run_rules.run_stopped, run_rules.run_failed)
+GENERAL: tuple[Rule, ...] = (
+    step_rules.first_error,
+    run_rules.run_stopped,
+    run_rules.pipelines_failed,
+    run_rules.run_failed,
+)
 """Rules for a run whose end no other rule explains; the first with a finding is used."""
 
 ORDER: tuple[Kind, ...] = ("failure", "waiting", "worthless")

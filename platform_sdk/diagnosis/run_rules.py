@@ -84,6 +84,20 @@ def run_stopped(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def pipelines_failed(facts: Facts) -> Iterator[Finding]:
+    """Find runs that Kubeflow Pipelines ended although none of their steps and jobs failed."""
+    failed = [step for step in facts.steps if step.state == "FAILED"] + [j for j in facts.jobs if j.state == "Failed"]
+    if facts.place == "cluster" and facts.state == "FAILED" and not failed:
+        text = facts.error or "it reports no error"
+        yield Finding(
+            rule="pipelines_failed", kind="failure", where="Kubeflow Pipelines",
+            cause=f"Kubeflow Pipelines ended the run although none of its steps failed: {text}",
+            evidence=(Evidence(object=f"run {facts.run} in Kubeflow Pipelines", time=facts.ended, text=text),),
+            remedy="look at the run's Workflow and at the pods of its drivers (kubectl get pods -l "
+            f"pipeline/runid={facts.run}), then retry the run in the UI; it resumes",
+        )  # fmt: skip
+
+
 def run_failed(facts: Facts) -> Iterator[Finding]:
     """Report the error of a failed run, whatever it is."""
     if facts.state == "FAILED":

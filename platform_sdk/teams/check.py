@@ -190,13 +190,15 @@ def _secrets(spec: TeamsSpec, cluster: Cluster) -> Found:
         for secret in ("run-access", *sorted(team.secrets)):
             path = f"/api/v1/namespaces/{name}/secrets/{secret}"
             there = cluster.get(path, accept=METADATA) is not None
-            keys = ("KEY",)
-            if secret == "run-access":
-                keys = tuple(key for key in RUN_ACCESS if spec.mlflow == "workspaces" or "mlflow" not in key)
+            keys = _run_access(spec) if secret == "run-access" else ("KEY",)
             files = " ".join(f"--from-file={key}=FILE" for key in keys)
             yield _requirement(
                 f"Secret {secret} of {name}", there, "", f"kubectl -n {name} create secret generic {secret} {files}"
             )
+
+
+def _run_access(spec: TeamsSpec) -> tuple[str, ...]:
+    return tuple(key for key in RUN_ACCESS if spec.mlflow == "workspaces" or not key.startswith("mlflow"))
 
 
 def _quotas(spec: TeamsSpec, cluster: Cluster) -> Found:

@@ -16,10 +16,6 @@ RBAC = "rbac.authorization.k8s.io"
 GATEWAY = "cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account"
 PIPELINES_UI = "cluster.local/ns/kubeflow/sa/ml-pipeline-ui"
 USER_HEADER = "kubeflow-userid"
-MLFLOW = "mlflow.kubeflow.org"
-MLFLOW_RESOURCES = ("datasets", "experiments", "registeredmodels")
-RUN_ACCOUNTS = ("default-editor", "launcher")
-"""Accounts of a run's steps; only steps speak to MLflow, jobs have no token."""
 QUEUES = "hopforge-queues"
 """ClusterRole by which members read quotas and totals of all queues, and no other team's jobs."""
 
@@ -65,41 +61,9 @@ def bindings(name: str, spec: TeamsSpec) -> list[Item]:
                 },
             ],
         },
-        _binding("RoleBinding", "queue-reader", "Role", "queue-reader", sorted(people)),
+        binding("RoleBinding", "queue-reader", "Role", "queue-reader", sorted(people)),
     ]
     return found
-
-
-def mlflow_users(spec: TeamsSpec) -> Item:
-    """Return the users of every team's workspace in MLflow, which the job ``mlflow-users`` reads."""
-    return {
-        "teams": {
-            name: {"runs": name, "members": sorted(user for _, user, _ in team.members.roles())}
-            for name, team in sorted(spec.teams.items())
-        },
-        "auditors": sorted(spec.auditors),
-    }
-
-
-def mlflow_rights(name: str, spec: TeamsSpec) -> list[Item]:
-    """Return the rights in a team's workspace of Kubeflow's MLflow: runs write, members and auditors read.
-
-    Rights there are not by creator, so a member who may write could change the records of runs.
-    """
-    grants = {"mlflow-runs": ["get", "list", "create", "update", "delete"], "mlflow-readers": ["get", "list"]}
-    roles: list[Item] = [
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "Role",
-            "metadata": {"name": role},
-            "rules": [{"apiGroups": [MLFLOW], "resources": list(MLFLOW_RESOURCES), "verbs": verbs}],
-        }
-        for role, verbs in grants.items()
-    ]
-    runs = _binding("RoleBinding", "mlflow-runs", "Role", "mlflow-runs", [])
-    runs["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": name} for account in RUN_ACCOUNTS]
-    readers = _binding("RoleBinding", "mlflow-readers", "Role", "mlflow-readers", sorted(users_of(name, spec)))
-    return [*roles, runs, readers]
 
 
 def cluster_rights(spec: TeamsSpec) -> list[Item]:
@@ -114,7 +78,7 @@ def cluster_rights(spec: TeamsSpec) -> list[Item]:
     ]
     return [
         {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": QUEUES}, "rules": rules},
-        _binding("ClusterRoleBinding", QUEUES, "ClusterRole", QUEUES, users),
+        binding("ClusterRoleBinding", QUEUES, "ClusterRole", QUEUES, users),
     ]
 
 
@@ -130,7 +94,7 @@ def _contributor(user: str, role: str) -> list[Item]:
         ]
     }
     return [
-        {**_binding("RoleBinding", name, "ClusterRole", f"kubeflow-{role}", [user]), "metadata": metadata},
+        {**binding("RoleBinding", name, "ClusterRole", f"kubeflow-{role}", [user]), "metadata": metadata},
         {
             "apiVersion": "security.istio.io/v1beta1",
             "kind": "AuthorizationPolicy",
@@ -140,7 +104,8 @@ def _contributor(user: str, role: str) -> list[Item]:
     ]
 
 
-def _binding(kind: str, name: str, role_kind: str, role: str, users: list[str]) -> Item:
+def binding(kind: str, name: str, role_kind: str, role: str, users: list[str]) -> Item:
+    """Return the grant of a role to users."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": kind,

@@ -16,12 +16,11 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.config.source import load_source
 from platform_sdk.config.teams import Images, Team, TeamsSpec
-from platform_sdk.teams import jobs, people, queues
+from platform_sdk.teams import jobs, mlflow, people, queues
 from platform_sdk.teams.manifest import MARK, dump, manifest
 
 Item = dict[str, Any]
@@ -33,12 +32,6 @@ RECORD = "team.yaml"
 """A team's part of the teams file, by which it stays as it is when a later file no longer names it."""
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """Annotations by which Argo CD and Flux delete no Profile, namespace or volume that a folder no longer has."""
-
-WITHOUT_MLFLOW: Item = {
-    "target": {"name": "mlflow|mlflow-.*|objects"},
-    "patch": "$patch: delete\napiVersion: v1\nkind: Any\nmetadata: {name: any}\n",
-}
-"""Patch that leaves out the services' own MLflow, with its database and object store."""
 
 
 def rendered(spec: TeamsSpec, manifests: Path, cluster: Mapping[str, Any]) -> dict[str, str]:
@@ -118,9 +111,9 @@ def _cluster(spec: TeamsSpec, manifests: Path) -> dict[str, str]:
         kustomization["configMapGenerator"].append(
             {"name": "mlflow-teams", "namespace": SERVICES, "files": ["teams.json"]}
         )
-        files["cluster/teams.json"] = json.dumps(people.mlflow_users(spec), indent=2) + "\n"
+        files["cluster/teams.json"] = json.dumps(mlflow.users(spec), indent=2) + "\n"
     else:
-        kustomization["patches"].append(WITHOUT_MLFLOW)
+        kustomization["patches"].append(mlflow.without_server(SERVICES))
     return files | {"cluster/kustomization.yaml": manifest(kustomization)}
 
 
@@ -170,7 +163,7 @@ def _team(name: str, spec: TeamsSpec, cluster: Mapping[str, Any]) -> dict[str, s
         files["internet.yaml"] = manifest(_internet(team))
     if spec.mlflow == "kubernetes":
         resources.append("mlflow.yaml")
-        files["mlflow.yaml"] = manifest(*people.mlflow_rights(name, spec), _to_mlflow(spec))
+        files["mlflow.yaml"] = manifest(*mlflow.rights(name, spec), mlflow.egress(spec))
     files["kustomization.yaml"] = manifest(
         _kustomization(resources) | {"namespace": name, "components": ["../../images"], "patches": _patches(name, spec)}
     )
@@ -215,28 +208,6 @@ def _internet(team: Team) -> Item:
             "podSelector": {"matchExpressions": [{"key": "hopforge.dev/task", "operator": "Exists"}]},
             "policyTypes": ["Egress"],
             "egress": [{"to": peers, "ports": [{"port": 443, "protocol": "TCP"}]}],
-        },
-    }
-
-
-def _to_mlflow(spec: TeamsSpec) -> Item:
-    """Return the policy that lets steps reach Kubeflow's MLflow server."""
-    address = urlsplit(spec.mlflow_service)
-    namespace = str(address.hostname).split(".")[1]
-    port = address.port or {"http": 80, "https": 443}[address.scheme]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "mlflow"},
-        "spec": {
-            "podSelector": {"matchExpressions": [{"key": "hopforge.dev/task", "operator": "Exists"}]},
-            "policyTypes": ["Egress"],
-            "egress": [
-                {
-                    "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}],
-                    "ports": [{"port": port, "protocol": "TCP"}],
-                }
-            ],
         },
     }
 

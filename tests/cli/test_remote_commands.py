@@ -104,6 +104,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
                 "metadata": {"name": queue}, "spec": {"clusterQueue": "q"},
             }  # fmt: skip
         kubernetes.paths[f"{KUEUE}/clusterqueues/q"] = cluster_queue("q", {"nominalQuota": "8"})
+        images = [f"registry.example/hopforge/{name}:0.1.0" for name in ("launcher", "trainer", "sampler")]
+        kubernetes.paths["/api/v1/nodes"] = {"items": [{"status": {"images": [{"names": images}]}}]}
         yield Shell(kfp, kubernetes, tmp_path)
 
 

@@ -160,6 +160,16 @@ def test_recorded_preemption_is_explained() -> None:
     assert "preempted by another job and is queued again: Preempted to accommodate" in found.cause
 
 
+def test_run_that_pipelines_ended_without_a_failed_step_is_its_fault() -> None:
+    steps = [{"name": "begin", "state": "FINISHED"}, {"name": "train", "state": "PENDING"}]
+    error = "workflow's estimated size exceeds 1 MiB"
+    found = explained(state="FAILED", steps=steps, error=error).findings[0]
+    assert found.rule == "pipelines_failed"
+    assert error in found.cause
+    steps[1]["state"] = "FAILED"
+    assert explained(state="FAILED", steps=steps, error=error).findings[0].rule == "first_error"
+
+
 @pytest.mark.parametrize("reason", HELD_BACK)
 def test_job_that_kueue_will_not_admit_again_is_told_apart_from_a_preempted_one(reason: str) -> None:
     evicted = [{"type": "Evicted", "status": "True", "reason": reason, "message": "m"}]

@@ -20,7 +20,7 @@ TEAM_FAULTS = (
           RENDERED),
     Fault("all teams' jobs are everybody's to read", "teams/people.py", '["clusterqueues", "cohorts",',
           '["workloads", "clusterqueues", "cohorts",', RENDERED),
-    Fault("members change records of runs", "teams/people.py", '"mlflow-readers": ["get", "list"]',
+    Fault("members change records of runs", "teams/mlflow.py", '"mlflow-readers": ["get", "list"]',
           '"mlflow-readers": ["get", "list", "update"]', RENDERED),
     Fault("a collection without teams", "teams/render.py", "for name, teams in listed.items() if teams",
           "for name, teams in listed.items()", RENDERED),

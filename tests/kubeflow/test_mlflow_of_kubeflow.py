@@ -143,7 +143,7 @@ def test_team_and_auditors_read_all_of_the_teams_runs(url: str, content: dict[st
 
 
 @pytest.mark.parametrize("subject", [MEMBER, AUDITOR, OTHER, OTHER_RUNS, JOBS], ids=str)
-def test_nobody_but_the_runs_changes_or_creates(url: str, content: dict[str, str], subject: Subject) -> None:
+def test_accounts_but_those_of_runs_change_nothing(url: str, content: dict[str, str], subject: Subject) -> None:
     client = AccountClient(url, subject)
     assert [name for name, done in {**changes(client, content), **creates(client)}.items() if done] == []
 

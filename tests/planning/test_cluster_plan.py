@@ -262,3 +262,16 @@ def test_unreachable_server_gives_one_note(
     shown = CliRunner().invoke(app, ["plan", str(RECIPE), "--cluster", str(tmp_path / "cluster.yaml")])
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.count("cannot be reached") == 1
+
+
+def test_images_are_looked_for_on_the_nodes(recipe: Recipe, cluster: ClusterSpec, server: PlanServer) -> None:
+    server.paths["/api/v1/nodes"] = {"items": [{"status": {"images": [{"names": ["docker.io/trainer"]}]}}]}
+    messages = {check.subject: check.message for check in planned(recipe, cluster, server).checks}
+    assert messages["image trainer"] == "on 1 of 1 nodes"
+    assert messages["image launcher"] == "on no node yet, so its first pod pulls it"
+    placeholder = cluster.model_copy(update={"launcher_image": "registry.example/hopforge/launcher:0.1.0"})
+    [problem] = planned(recipe, placeholder, server).problems
+    assert (
+        "image registry.example/hopforge/launcher:0.1.0: is on no node, and registry.example is a placeholder"
+        in problem
+    )

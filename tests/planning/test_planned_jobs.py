@@ -31,13 +31,43 @@ from platform_sdk.kubeflow.training_job.description import TASK
 from platform_sdk.methods.__main__ import work
 from platform_sdk.planning.jobs import Place, PlannedJob, planned_jobs, requests_of
 from platform_sdk.training.__main__ import train
-from tests.chaos.reduced import REDUCED
+from tests.chaos.reduced import REDUCED, ReducedRecipe
 from tests.kubeflow.training_job.scripted import Cluster
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
 RUN_ID = "d7c4a5a2-6f0a-4c6e-9d3e-0a8a3a1b2c3d"
 PROGRAMS: dict[str, Callable[[Path], None]] = {"platform_sdk.methods": work, "platform_sdk.training": train}
+SMALL_WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1]}
+# Recipes of pipelines that have no reduced one of their own.
+FURTHER = {
+    "evipath-mygo": ReducedRecipe(
+        "evipath-mygo/world.yaml",
+        {
+            "dataset.world": SMALL_WORLD, "training.epochs": 1, "iterations": 1, "selection.questions": 4,
+            "selection.attempts": 2, "selection.accepted": 1, "iteration_training.epochs": 1,
+        },
+        {},
+    ),
+    "mygo-grpo": ReducedRecipe(
+        "mygo/world-grpo.yaml",
+        {
+            "dataset.world": SMALL_WORLD, "warmup.trajectories": 4, "warmup.attempts": 1, "online.updates": 1,
+            "online.evaluate_every": 1, "online.questions": 2, "online.group": 2, "online.mini_batches": 1,
+        },
+        {},
+    ),
+    "arena-baselines": ReducedRecipe(
+        "arena-baselines/sft-reasoning-smollm2.yaml",
+        {
+            "dataset": {"format": "world", "world": {**SMALL_WORLD, "context": 4}},
+            "model": "hopforge:world-base-arena", "agent.prompts": "compact",
+            "agent.demonstrate": False, "training.gradient_checkpointing": False,
+        },
+        {},
+    ),
+}  # fmt: skip
+SMALL = {**REDUCED, **FURTHER}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 
 
@@ -122,7 +152,7 @@ def comparable(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def reduced(name: str) -> Recipe:
-    recipe = REDUCED[name].shorter()
+    recipe = SMALL[name].shorter()
     overrides = [f"{path}={json.dumps(value)}" for path, value in recipe.overrides.items()]
     return load_recipe(HOME / "pipelines" / recipe.recipe, overrides, {})
 
@@ -144,8 +174,13 @@ def check_run(name: str, cluster: Cluster, place: Place) -> list[PlannedJob]:
     return jobs
 
 
+def test_every_shipped_pipeline_has_a_reduced_recipe() -> None:
+    folders = {path.parent.name for path in RECIPES}
+    assert {SMALL[name].recipe.partition("/")[0] for name in SMALL} >= folders
+
+
 @pytest.mark.e2e(minutes=1)
-@pytest.mark.parametrize("name", sorted(REDUCED))
+@pytest.mark.parametrize("name", [*sorted(REDUCED), *(pytest.param(n, marks=pytest.mark.slow) for n in FURTHER)])
 def test_planned_jobs_equal_the_jobs_of_the_run(name: str, cluster: Cluster, place: Place) -> None:
     jobs = check_run(name, cluster, place)
     assert jobs

@@ -18,10 +18,10 @@ from platform_sdk.teams.render import rendered
 Item = dict[str, Any]
 MANIFESTS = home() / "manifests"
 CLUSTER = load_source(home() / "pipelines/cluster.yaml").data
-# Also names that YAML 1.1 or 1.2 reads as other than text.
+# Also names that YAML 1.1 or 1.2 reads as other than text, and those of services.
 NAMES = st.one_of(
     st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name not in RESERVED),
-    st.sampled_from(["n", "yes", "no", "on", "true", "null", "1e3", "0x1f", "123", "0123", "1-2", "12-30"]),
+    st.sampled_from(["n", "yes", "no", "on", "true", "null", "1e3", "0x1f", "123", "0123", "1-2", "mlflow", "objects"]),
 )
 USERS = [f"{name}@example.com" for name in ("ann", "bob", "carla", "dan", "eve", "fay", "Gil", "hal_9")]
 

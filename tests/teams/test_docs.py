@@ -13,9 +13,9 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.planning.cluster import plan_on_cluster
 from platform_sdk.planning.jobs import Place
+from platform_sdk.teams import mlflow
 from platform_sdk.teams.check import RUN_ACCESS
 from platform_sdk.teams.folder import read_teams, render_into
-from platform_sdk.teams.people import mlflow_users
 from tests.kubeflow.documented import blocks, run_all, secrets_made
 from tests.teams.files import MANIFESTS
 
@@ -56,7 +56,7 @@ def test_documented_secrets_are_those_that_services_and_runs_of_every_team_read(
         assert set(access) == set(RUN_ACCESS)
         assert access["retriever-token"] == first[SERVICES, "retriever-tokens"][team]
         assert access["log-token"] == first[SERVICES, "log-tokens"][team]
-        assert access["mlflow-username"] == mlflow_users(spec)["teams"][team]["runs"]
+        assert access["mlflow-username"] == mlflow.users(spec)["teams"][team]["runs"]
         assert access["mlflow-password"] == first[SERVICES, "mlflow-users"][team]
     assert len(set(first[SERVICES, "retriever-tokens"].values())) == len(spec.teams)
     users = {name.replace("_at_", "@") for name in first[SERVICES, "mlflow-users"]} - set(spec.teams)
