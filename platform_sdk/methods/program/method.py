@@ -18,16 +18,12 @@ from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Method, Resources, RunContext, open_search
 from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.processes.commands import NO_IMAGE_HERE, fault_of, located
 from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.records import Question, Rollout
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.sampling.engine import SamplingParams
 
-NO_IMAGE_HERE = (
-    "agent.image: an image runs in a cluster's jobs only; submit the recipe, or on this machine override it with "
-    "--set agent.image=null"
-)
 NO_LIMIT = 2**31
 """Prompt length where the recipe states none: the engine refuses what is too long for it."""
 
@@ -71,7 +67,7 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
         spec = run.agent
         if spec.image is not None and RUNNER not in os.environ:
-            raise UserError(NO_IMAGE_HERE)
+            raise UserError(f"agent.image: {NO_IMAGE_HERE}")
         if spec.command is not None and spec.image is None and (fault := fault_of(located(spec.command, home()))):
             raise UserError(f"agent.command: {fault}")
         with open_search(run) as search, ExitStack() as opened:

@@ -10,10 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.methods.requirements import errors, missing_here
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.gateway.test_runner import binary, runner  # noqa: F401
 from tests.methods.program.playing import WORLD, context, played, program
@@ -45,6 +47,15 @@ def test_image_outside_a_job_is_one_error(monkeypatch: pytest.MonkeyPatch) -> No
         load_method("program").resources(run),
     ):
         pass
+
+
+def test_run_with_an_image_is_refused_before_it_starts() -> None:
+    change = 'agent={"image": "registry/agent:1", "command": ["/agent"]}'
+    recipe = load_recipe(ROOT / "pipelines/program/world.yaml", (change,))
+    assert errors(recipe) == []
+    [problem] = missing_here(recipe)
+    assert problem.message.startswith("an image runs in a cluster's jobs only; submit the recipe")
+    assert "agent.image" in str(problem)
 
 
 @pytest.mark.parametrize(
