@@ -10,10 +10,9 @@ from typing import Any
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.pipeline import home
-from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.config.sampling import PROGRAM_RUNNER, EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.programs import Program, function_command
-from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Method, Resources, RunContext, open_search
 from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
@@ -66,7 +65,7 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
         spec = run.agent
-        if spec.image is not None and RUNNER not in os.environ:
+        if spec.image is not None and PROGRAM_RUNNER not in os.environ:
             raise UserError(f"agent.image: {NO_IMAGE_HERE}")
         if spec.command is not None and spec.image is None and (fault := fault_of(located(spec.command, home()))):
             raise UserError(f"agent.command: {fault}")
@@ -109,7 +108,7 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
 def program_of(spec: AgentSpec) -> Program:
     """Return what a recipe's settings run. A command with an image runs there, by the runner of this job's pod."""
     if spec.image is not None:
-        runner = os.environ[RUNNER] if spec.command else ""
+        runner = os.environ[PROGRAM_RUNNER] if spec.command else ""
         return Program(spec.command or (), spec.url or "", runner, (), spec.seconds, spec.output_bytes)
     command = function_command(spec.function) if spec.function else located(spec.command or (), home())
     return Program(command, spec.url or "", "", spec.environment, spec.seconds, spec.output_bytes)

@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.sampling import PROGRAM_RUNNER
 from platform_sdk.errors import UserError
-from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.requirements import errors, missing_here
@@ -29,7 +29,7 @@ def test_program_in_an_image_gives_the_rollouts_of_a_local_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setenv(RUNNER, runner)
+    monkeypatch.setenv(PROGRAM_RUNNER, runner)
     engine = TransformersEngine(ROOT / "platform_sdk/assets/world-base-react", live=4)
     with ExitStack() as opened:
         opened.callback(engine.close)
@@ -40,7 +40,7 @@ def test_program_in_an_image_gives_the_rollouts_of_a_local_one(
 
 
 def test_image_outside_a_job_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(RUNNER, raising=False)
+    monkeypatch.delenv(PROGRAM_RUNNER, raising=False)
     run = context(AgentSpec(command=("/agent",), image="registry/agent:1"))
     with (
         pytest.raises(UserError, match="an image runs in a cluster's jobs only"),
