@@ -59,9 +59,9 @@ async def answer(question: str) -> str | None:
         graph.add_conditional_edges("model", tools_condition)
         graph.add_edge("tools", "model")
         system = SystemMessage("Think , then use a tool or write the answer .")
-        messages = [system, HumanMessage(f"Question : {question}")]
+        start: MessagesState = {"messages": [system, HumanMessage(f"Question : {question}")]}
         try:
-            state = await graph.compile().ainvoke({"messages": messages}, {"recursion_limit": 2 * TURNS})
+            state = await graph.compile().ainvoke(start, {"recursion_limit": 2 * TURNS})
         except GraphRecursionError:
             return None
     found = re.search(r"<answer>(.*?)</answer>", state["messages"][-1].text)

@@ -15,6 +15,8 @@ SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """Environment variable with the URL of the vLLM server that a step or job starts for its processes."""
 SAMPLER_HOST, SAMPLER_HEALTH = "127.0.0.1", "/health"
 """Address of that server, and the route that answers once it is ready."""
+PROGRAM_RUNNER = "HOPFORGE_PROGRAM_RUNNER"
+"""Environment variable with the address, HOST:PORT, of the runner in the image of a job's program."""
 VLLM_PYTHON = "HOPFORGE_VLLM_PYTHON"
 """Environment variable with the Python of an environment with vLLM, for an environment without vLLM."""
 PLACING = frozenset({"processes", "gpus", "url", "searching"})

@@ -10,8 +10,8 @@ from platform_sdk.diagnosis.facts import ContainerFacts, Facts, JobFacts, Line, 
 from platform_sdk.diagnosis.findings import Evidence
 
 TEXT = 400
-SAMPLER = "sampler"
-"""Container of the vLLM server beside a trainer."""
+SIDECARS = ("sampler", "program")
+"""Containers beside a trainer: the vLLM server, and a program of the user's."""
 STOPPED = (137, 143)
 """Exit codes after SIGKILL and SIGTERM."""
 
@@ -89,8 +89,8 @@ def clipped(text: str) -> str:
 
 
 def ended_with_its_pod(container: ContainerFacts) -> bool:
-    """Return True for the sidecar server, if the kubelet ended it because the other containers had ended."""
-    return container.name == SAMPLER and container.exit_code in STOPPED and container.reason != "OOMKilled"
+    """Return True for a sidecar (vLLM server, user's program), if the kubelet ended it because the other containers had ended."""
+    return container.name in SIDECARS and container.exit_code in STOPPED and container.reason != "OOMKilled"
 
 
 def _of_step(step: StepFacts) -> Source:

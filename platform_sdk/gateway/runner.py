@@ -11,10 +11,6 @@ from dataclasses import dataclass
 
 from platform_sdk.gateway.events import ProgramOutcome
 
-RUNNER = "HOPFORGE_PROGRAM_RUNNER"
-"""Environment variable with the runner's address, HOST:PORT, in jobs whose program has an image."""
-NOT_STARTED = 126
-"""Exit status of a command that the runner could not start."""
 _HEAD = struct.Struct(">cI")
 _POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 30.0

@@ -33,7 +33,7 @@ from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
-from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.processes.commands import NO_IMAGE_HERE, fault_of, located
 from platform_sdk.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -130,7 +130,10 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
 
 def _program(recipe: Recipe) -> Iterator[Found]:
     agent = recipe.structs.get("agent")
-    command = None if getattr(agent, "image", None) else getattr(agent, "command", None)
+    if getattr(agent, "image", None) is not None:
+        yield ("agent", "image"), NO_IMAGE_HERE
+        return
+    command = getattr(agent, "command", None)
     if command is not None and (fault := fault_of(located(command, home()))):
         yield ("agent", "command"), fault
 

@@ -8,6 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+NO_IMAGE_HERE = (
+    "an image runs in a cluster's jobs only; submit the recipe, or take it out on this machine with "
+    "--set agent.image=null"
+)
 _SCRIPTS = (".py", ".js", ".mjs", ".sh")
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.config.cluster import JobSpec, SamplerSpec, Workspace
-from platform_sdk.config.sampling import SAMPLER_HOST, SAMPLER_URL
-from platform_sdk.gateway.runner import RUNNER
+from platform_sdk.config.sampling import PROGRAM_RUNNER, SAMPLER_HOST, SAMPLER_URL
 from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
@@ -193,7 +192,7 @@ class Description:
                     | {name: str(count) for name, count in own.others.items()},
                     ({} if self.indexed else OWN_STORE)
                     | ({SAMPLER_URL: f"http://{SAMPLER_HOST}:{SAMPLER_PORT}"} if self.sidecar else {})
-                    | ({RUNNER: f"127.0.0.1:{PROGRAM_PORT}"} if self.program else {}),
+                    | ({PROGRAM_RUNNER: f"127.0.0.1:{PROGRAM_PORT}"} if self.program else {}),
                 )
             ],
             "volumes": volumes(self.workspace, own.shared_memory),

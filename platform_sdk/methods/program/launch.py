@@ -10,21 +10,17 @@ from typing import Any
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.pipeline import home
+from platform_sdk.config.sampling import PROGRAM_RUNNER
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.programs import Program, function_command
-from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Resources, RunContext, open_search
 from platform_sdk.methods.program.agent import Failures, ProgramAgent
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.processes.commands import NO_IMAGE_HERE, fault_of, located
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.sampling.engine import SamplingParams
 
-NO_IMAGE_HERE = (
-    "agent.image: an image runs in a cluster's jobs only; submit the recipe, or on this machine override it with "
-    "--set agent.image=null"
-)
 NO_LIMIT = 2**31
 """Prompt length where the recipe states none: the engine refuses what is too long for it."""
 
@@ -52,8 +48,8 @@ def open_resources(run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
         UserError: the command does not exist or is not executable, or the program has an image outside of a job.
     """
     spec = run.agent
-    if spec.image is not None and RUNNER not in os.environ:
-        raise UserError(NO_IMAGE_HERE)
+    if spec.image is not None and PROGRAM_RUNNER not in os.environ:
+        raise UserError(f"agent.image: {NO_IMAGE_HERE}")
     if spec.command is not None and spec.image is None and (fault := fault_of(located(spec.command, home()))):
         raise UserError(f"agent.command: {fault}")
     with open_search(run) as search, ExitStack() as opened:
@@ -77,7 +73,7 @@ def program_agent(
 def program_of(spec: AgentSpec) -> Program:
     """Return what a recipe's settings run. A command with an image runs there, by the runner of this job's pod."""
     if spec.image is not None:
-        runner = os.environ[RUNNER] if spec.command else ""
+        runner = os.environ[PROGRAM_RUNNER] if spec.command else ""
         return Program(spec.command or (), spec.url or "", runner, (), spec.seconds, spec.output_bytes)
     command = function_command(spec.function) if spec.function else located(spec.command or (), home())
     return Program(command, spec.url or "", "", spec.environment, spec.seconds, spec.output_bytes)

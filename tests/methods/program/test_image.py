@@ -10,10 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.sampling import PROGRAM_RUNNER
 from platform_sdk.errors import UserError
-from platform_sdk.gateway.runner import RUNNER
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.methods.requirements import errors, missing_here
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.gateway.test_runner import binary, runner  # noqa: F401
 from tests.methods.program.playing import WORLD, context, played, program
@@ -27,7 +29,7 @@ def test_program_in_an_image_gives_the_rollouts_of_a_local_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setenv(RUNNER, runner)
+    monkeypatch.setenv(PROGRAM_RUNNER, runner)
     engine = TransformersEngine(ROOT / "platform_sdk/assets/world-base-react", live=4)
     with ExitStack() as opened:
         opened.callback(engine.close)
@@ -38,13 +40,22 @@ def test_program_in_an_image_gives_the_rollouts_of_a_local_one(
 
 
 def test_image_outside_a_job_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(RUNNER, raising=False)
+    monkeypatch.delenv(PROGRAM_RUNNER, raising=False)
     run = context(AgentSpec(command=("/agent",), image="registry/agent:1"))
     with (
         pytest.raises(UserError, match="an image runs in a cluster's jobs only"),
         load_method("program").resources(run),
     ):
         pass
+
+
+def test_run_with_an_image_is_refused_before_it_starts() -> None:
+    change = 'agent={"image": "registry/agent:1", "command": ["/agent"]}'
+    recipe = load_recipe(ROOT / "pipelines/program/world.yaml", (change,))
+    assert errors(recipe) == []
+    [problem] = missing_here(recipe)
+    assert problem.message.startswith("an image runs in a cluster's jobs only; submit the recipe")
+    assert "agent.image" in str(problem)
 
 
 @pytest.mark.parametrize(
