@@ -31,6 +31,7 @@ from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
+from platform_sdk.methods.program.settings import SessionsSpec
 from platform_sdk.processes.commands import fault_of, located
 
 Found = tuple[FieldPath, str]
@@ -103,8 +104,8 @@ def _method(recipe: Recipe) -> Iterator[Found]:
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:
     structs = recipe.structs
-    for path, selection in models_in(structs, SelectionSpec):
-        if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
+    for path, chosen in (*models_in(structs, SelectionSpec), *models_in(structs, SessionsSpec)):
+        if chosen.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
             yield (*path, "reward"), NO_OWN_REWARD
 
 

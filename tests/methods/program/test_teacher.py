@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.world import generate
 from platform_sdk.errors import UserError
@@ -22,11 +23,12 @@ from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.gateway.threads import SampledCall
 from platform_sdk.methods.program.settings import SessionsSpec
 from platform_sdk.methods.program.teacher import TaughtReply, Teacher
+from platform_sdk.methods.requirements import errors
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
-from tests.e2e.runs import ROOT, run_here
+from tests.e2e.runs import ROOT, options, run_here
 from tests.gateway.templates import NAMES, TOOLS, tokenizer
 
 WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1], "years": 0.6, "seed": 7}
@@ -186,6 +188,12 @@ def test_teacher_that_refuses_the_key_stops_the_run_with_one_error_without_the_k
         run_here(str(ROOT / "pipelines/program-mygo/world.yaml"), tmp_path / "run", overrides(url))
     assert "secret-key" not in str(caught.value)
     assert "api" in str(caught.value).lower()
+
+
+def test_reward_of_your_own_must_be_named() -> None:
+    recipe = load_recipe(ROOT / "pipelines/program-mygo/world.yaml", options({"sessions.reward": "own"}))
+    [found] = errors(recipe)
+    assert "name it in agent.reward" in found.message
 
 
 @pytest.mark.parametrize("name", NAMES)
