@@ -104,7 +104,11 @@ def _method(recipe: Recipe) -> Iterator[Found]:
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:
     structs = recipe.structs
-    for path, chosen in (*models_in(structs, SelectionSpec), *models_in(structs, SessionsSpec)):
+    specs: list[tuple[FieldPath, SelectionSpec | SessionsSpec]] = [
+        *models_in(structs, SelectionSpec),
+        *models_in(structs, SessionsSpec),
+    ]
+    for path, chosen in specs:
         if chosen.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
             yield (*path, "reward"), NO_OWN_REWARD
 
