@@ -89,7 +89,7 @@ def clipped(text: str) -> str:
 
 
 def ended_with_its_pod(container: ContainerFacts) -> bool:
-    """Return True for a sidecar (vLLM server, user's program), if the kubelet ended it because the other containers had ended."""
+    """Return True if a sidecar (vLLM server, user's program) ended because the other containers had ended."""
     return container.name in SIDECARS and container.exit_code in STOPPED and container.reason != "OOMKilled"
 
 

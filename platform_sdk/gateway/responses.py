@@ -137,11 +137,9 @@ def _events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "response.created", {"response": begun}
     yield "response.in_progress", {"response": begun}
     for index, item in enumerate(whole["output"]):
-        empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        yield (
-            "response.output_item.added",
-            {"output_index": index, "item": item | empty | {"status": "in_progress"}},
-        )
+        empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        added = {"output_index": index, "item": item | empty | {"status": "in_progress"}}
+        yield "response.output_item.added", added
         where = {"item_id": item["id"], "output_index": index}
         yield from _said(item, where) if item["type"] == "message" else _called(item, where)
         yield "response.output_item.done", {"output_index": index, "item": item}

@@ -33,6 +33,7 @@ from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
+from platform_sdk.methods.program.settings import SessionsSpec
 from platform_sdk.processes.commands import NO_IMAGE_HERE, fault_of, located
 from platform_sdk.run_dir import RunDir
 
@@ -109,8 +110,12 @@ def _method(recipe: Recipe) -> Iterator[Found]:
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:
     structs = recipe.structs
-    for path, selection in models_in(structs, SelectionSpec):
-        if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
+    specs: list[tuple[FieldPath, SelectionSpec | SessionsSpec]] = [
+        *models_in(structs, SelectionSpec),
+        *models_in(structs, SessionsSpec),
+    ]
+    for path, chosen in specs:
+        if chosen.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
             yield (*path, "reward"), NO_OWN_REWARD
 
 

@@ -57,7 +57,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     settings = SelectionSpec
     carry = Threshold
 
-    def __init__(self, agent: MakeAgent[A], opened: Open[A] = open_search) -> None:
+    def __init__(self, agent: MakeAgent[A], opened: Open[A] | None = None) -> None:
         self._agent, self._opened = agent, opened
 
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> SamplingOutcome[Threshold]:
@@ -86,13 +86,13 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
 
 @contextmanager
 def open_phase(
-    round: Sampling[A, Any, Any], agent: MakeAgent[A], opened: Open[A] = open_search
+    round: Sampling[A, Any, Any], agent: MakeAgent[A], opened: Open[A] | None = None
 ) -> Iterator[RolloutSampler]:
     """Open the agents' resources and the engine of a round, and the file of its rollouts."""
     run = round.run
 
     path = PhaseDir(round.folder).rollouts
-    with opened(run) as resources:
+    with (opened or open_search)(run) as resources:
 
         def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
             return agent(run, Policy(tokenizer, weights), run.decoding, round.phase, resources)

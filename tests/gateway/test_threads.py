@@ -202,6 +202,29 @@ def test_plain_conversation_is_one_thread(name: str) -> None:
     assert (thread.reason, len(thread.calls)) == ("new", 3)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_given_token_is_tokenized_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of tokenizing is linear in the length of a session, however many calls it has."""
+    session, encode, turns = session_of(name), tokenizer(name), 12
+    program, counted = Program(name, session, []), list[int]()
+    whole = session.template.encode
+
+    def counting(text: str) -> list[int]:
+        ids = whole(text)
+        counted.append(len(ids))
+        return ids
+
+    monkeypatch.setattr(session.template, "encode", counting)
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Who directed Amberfall?"}]
+    for turn in range(turns):
+        ids = [*encode(f"Ida Roth {turn}", add_special_tokens=False)["input_ids"], encode.eos_token_id]
+        reply = program.answer(*program.ask(history), ids, False)
+        history += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": f"Sure of {turn}?"}]
+    [trajectory] = session.trajectories()
+    # The template's end of a reply, which the policy has sampled already, is encoded and left out.
+    assert trajectory.agent_mask.count(0) <= sum(counted) <= trajectory.agent_mask.count(0) + turns
+
+
 @pytest.mark.parametrize(("name", "kind"), [("qwen2_5", "hermes"), ("qwen3", "hermes"), ("llama3_1", "llama3")])
 def test_tool_conversation_is_one_thread_whatever_the_layout_of_arguments(name: str, kind: str) -> None:
     session, encode = session_of(name), tokenizer(name)

@@ -1,1 +1,1 @@
-"""Program: any agent that speaks the OpenAI protocol, unchanged, trained online by GRPO on its answers."""
+"""Program: any agent that speaks the OpenAI protocol, unchanged, trained by every trainer on its answers."""

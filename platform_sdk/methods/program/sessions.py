@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.selection import NO_OWN_REWARD
+from platform_sdk.errors import UserError
 from platform_sdk.gateway.events import CompletionAsked
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.sessions import Session
@@ -69,6 +71,8 @@ class RecordedSessions(SamplingStep[AgentSpec, SessionsSpec, NoCarry]):
 
     def sample(self, round: Sampling[AgentSpec, SessionsSpec, NoCarry]) -> SamplingOutcome[NoCarry]:
         run, spec = round.run, round.settings
+        if spec.reward == "own" and run.agent.reward is None:
+            raise UserError(f"sessions.reward {NO_OWN_REWARD}")
         questions = shuffled(run.questions("train"), f"{round.phase} {run.seed}")[: spec.questions]
         policy = Policy(load_tokenizer(round.model), weights_digest(round.model))
         with open_resources(run) as resources, Teacher(spec) as teacher:

@@ -13,21 +13,86 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.world import generate
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.messages import FunctionCall, Message
+from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.templates import ChatTemplate
+from platform_sdk.gateway.threads import SampledCall
+from platform_sdk.methods.program.settings import SessionsSpec
+from platform_sdk.methods.program.teacher import TaughtReply, Teacher
+from platform_sdk.methods.requirements import errors
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
-from tests.e2e.runs import ROOT, run_here
+from tests.e2e.runs import ROOT, options, run_here
 from tests.gateway.templates import NAMES, TOOLS, tokenizer
 
 WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1], "years": 0.6, "seed": 7}
 BASE = ROOT / "platform_sdk/assets/world-base-react"
 SYSTEM = "Think , then use a tool or write the answer ."  # of examples/programs/plain.py
 QUESTION = re.compile(r"Question : (.*)")
+
+
+@contextmanager
+def server(status: int, content: bytes) -> Iterator[str]:
+    """Serve the same response to every request; yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{served.server_port}/v1"
+    finally:
+        served.shutdown()
+        served.server_close()
+
+
+def asked(url: str) -> TaughtReply | Refusal:
+    call = SampledCall("c", (Message("user", "Who?"),), (), (1,), None, "", {}, [], rewritten=False)
+    with Teacher(SessionsSpec(url=url, model="big", retries=0)) as client:
+        [reply] = client.replies([(call, SamplingParams(max_tokens=8))])
+    return reply
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"5", b"{}", b'{"choices": null}', b'{"choices": []}', b'{"choices": [null]}',
+     b'{"choices": [{"message": null}]}', b'{"choices": [{"message": {"content": 5}}]}', b"<html>", b"\xff",
+     b'{"choices": [{"message": {"content": "x", "tool_calls": [{"id": "1"}]}}]}'],
+)  # fmt: skip
+def test_odd_response_of_a_teacher_is_one_error(content: bytes) -> None:
+    with server(200, content) as url, pytest.raises(UserError, match="teacher big at"):
+        asked(url)
+
+
+def test_request_that_a_teacher_refuses_is_refused_to_the_program_alone() -> None:
+    with server(400, b'{"error": {"message": "too long"}}') as url:
+        reply = asked(url)
+    assert isinstance(reply, Refusal)
+    assert (reply.status, "too long" in reply.message) == (400, True)
+
+
+def test_reply_of_a_teacher_has_text_that_a_file_can_hold() -> None:
+    message = {"role": "assistant", "content": "\ud800 Ida"}
+    with server(200, json.dumps({"choices": [{"finish_reason": "length", "message": message}]}).encode()) as url:
+        reply = asked(url)
+    assert isinstance(reply, TaughtReply)
+    assert (reply.message.content, reply.cut) == ("? Ida", True)
 
 
 @contextmanager
@@ -123,6 +188,12 @@ def test_teacher_that_refuses_the_key_stops_the_run_with_one_error_without_the_k
         run_here(str(ROOT / "pipelines/program-mygo/world.yaml"), tmp_path / "run", overrides(url))
     assert "secret-key" not in str(caught.value)
     assert "api" in str(caught.value).lower()
+
+
+def test_reward_of_your_own_must_be_named() -> None:
+    recipe = load_recipe(ROOT / "pipelines/program-mygo/world.yaml", options({"sessions.reward": "own"}))
+    [found] = errors(recipe)
+    assert "name it in agent.reward" in found.message
 
 
 @pytest.mark.parametrize("name", NAMES)
