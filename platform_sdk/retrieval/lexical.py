@@ -38,6 +38,14 @@ def titled_texts(passages: Sequence[Passage]) -> list[str]:
     return [f"{passage.title} {passage.title} {passage.text}" for passage in passages]
 
 
+def entries_of(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the entries of ``rows`` in the matrix's data, row by row, and the index of each's row."""
+    lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
+    ends = np.cumsum(lengths)
+    which = np.repeat(np.arange(len(rows)), lengths)
+    return np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which], which
+
+
 @dataclass(frozen=True)
 class Lexical:
     """BM25 weights: ``weights[word, text]``. Words are numbered in alphabetical order."""
@@ -82,13 +90,22 @@ class Lexical:
         """Return the numbers of the distinct words of ``text``, ascending."""
         return sorted({self.numbers[word] for word in words(text) if word in self.numbers})
 
+    def words_of(self, text: int) -> np.ndarray:
+        """Return the numbers of the words of a text."""
+        found: np.ndarray = self.by_text.indices[self.by_text.indptr[text] : self.by_text.indptr[text + 1]]
+        return found
+
     def missing(self, query: str, texts: np.ndarray, best: np.ndarray) -> np.ndarray:
         """Return the score of each of ``texts``; a word counts by the share of the texts ``best`` that lack it."""
         known = self.known(query)
-        holding = np.bincount(self.by_text[best].indices, minlength=len(self.numbers))
-        shares = np.zeros(len(self.numbers))
-        shares[known] = 1.0 - holding[known] / len(best)
-        return np.asarray(self.by_text[texts] @ shares)
+        held = [set(self.words_of(text).tolist()) for text in best.tolist()]
+        lacking = [sum(word not in own for own in held) / len(held) for word in known]
+        # A table of words as large as the vocabulary, of small numbers: it is filled for each query.
+        numbers = np.zeros(len(self.numbers), dtype=np.uint16)
+        numbers[known] = np.arange(1, len(known) + 1)
+        entries, which = entries_of(self.by_text, texts)
+        shares = np.array([0.0, *lacking])[numbers[self.by_text.indices[entries]]]
+        return np.bincount(which, self.by_text.data[entries] * shares, minlength=len(texts))
 
     def weight(self, text: str) -> float:
         """Return the summed rarity of the distinct words of ``text``."""

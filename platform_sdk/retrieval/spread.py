@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from platform_sdk.retrieval.lexical import entries_of
 from platform_sdk.retrieval.pagerank import personalised_pagerank, stochastic
 
 RANK_DIGITS = 9
@@ -48,11 +49,11 @@ class Spread:
         passages, names = leaving.shape
         owners = np.repeat(np.arange(len(seeds)), [len(rows) for rows, _ in seeds])
         first = owners * passages + np.concatenate([rows for rows, _ in seeds])
-        places, which = _entries(leaving, first % passages)
+        places, which = entries_of(leaving, first % passages)
         joined = np.unique((first // passages)[which] * names + leaving.indices[places])
-        places, which = _entries(members, joined % names)
+        places, which = entries_of(members, joined % names)
         nodes = np.union1d(first, (joined // names)[which] * passages + members.indices[places])
-        places, which = _entries(leaving, nodes % passages)
+        places, which = entries_of(leaving, nodes % passages)
         keys, columns = np.unique((nodes // passages)[which] * names + leaving.indices[places], return_inverse=True)
         indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
         shape = (len(nodes), len(keys))
@@ -104,11 +105,3 @@ def start_chances(scores: np.ndarray) -> np.ndarray:
     """Return probabilities proportional to the squares of scores above the lowest; equal ones for equal scores."""
     above = np.square(scores - scores.min())
     return above / above.sum() if above.any() else np.full(len(scores), 1 / len(scores))
-
-
-def _entries(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the entries of ``rows`` in the matrix's data, row by row, and the indices of their rows."""
-    lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
-    ends = np.cumsum(lengths)
-    which = np.repeat(np.arange(len(rows)), lengths)
-    return np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which], which

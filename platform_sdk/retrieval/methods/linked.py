@@ -59,7 +59,7 @@ class LinkedSettings(Struct):
     repeated: float = Field(0.6, ge=0, description="Weight, subtracted, of the similarity to the best passages.")
     damping: float = Field(0.7, ge=0, lt=1, description="Probability that the walk goes on.")
     seeds: int = Field(10, ge=1, le=1000, description="Best passages, from which the walk starts.")
-    candidates: int = Field(50, ge=1, le=1000, description="Passages found by similarity, and by words.")
+    candidates: int = Field(30, ge=1, le=1000, description="Passages found by similarity, and by words.")
     shared: int = Field(60, ge=2, description="Names in more passages than this link none.")
     graph: bool = Field(False, description="Also link passages by the entities of the run's graph, built before.")
 
@@ -145,13 +145,15 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
     ) -> list[list[Evidence]]:  # fmt: skip
         near = index.vectors["passages"].nearest(queries, max(k, index.settings.candidates))
         lexical = index.material.links.lexical.scores([request.query for request in requests])
+        rows = [slice(*lexical.indptr[at : at + 2]) for at in range(len(requests))]
         found: list[list[Evidence]] = [[] for _ in requests]
         scorers: dict[int, QueryScorer] = {}
         for at, (request, query, hits) in enumerate(zip(requests, queries, near, strict=True)):
             if marks_no_names(request.query):
                 found[at] = _plain(index, hits[:k])
             else:
-                scorers[at] = QueryScorer(index, request.query, query, lexical[at], hits, k)
+                worded = (lexical.indices[rows[at]], lexical.data[rows[at]])
+                scorers[at] = QueryScorer(index, request.query, query, worded, hits, k)
         if scorers:
             names = index.material.links.names
             seeds = [(scorer.best, scorer.start) for scorer in scorers.values()]
@@ -167,7 +169,7 @@ class QueryScorer:
     """The formulas, for one query.
 
     Args:
-        lexical: the query's BM25 scores, a row with a column for each place.
+        worded: places with words of the query, and their BM25 scores.
         hits: the nearest passages.
         k: number of results.
 
@@ -177,8 +179,8 @@ class QueryScorer:
     """
 
     def __init__(
-        self, index: Index[LinkedMaterial, LinkedSettings], text: str, query: np.ndarray, lexical: sparse.csr_matrix,
-        hits: Sequence[Hit], k: int,
+        self, index: Index[LinkedMaterial, LinkedSettings], text: str, query: np.ndarray,
+        worded: tuple[np.ndarray, np.ndarray], hits: Sequence[Hit], k: int,
     ) -> None:  # fmt: skip
         self.text, self.query, self.settings = text, query, index.settings
         self.material, self.links = index.material, index.material.links
@@ -189,12 +191,12 @@ class QueryScorer:
         for form in self.forms:
             for place in self.links.names.passages_of_form[form].tolist():
                 titles[place] = max(titles.get(place, 0.0), float(self.links.title_weights[form]))
-        scores = np.round(lexical.data, SCORE_DIGITS)
-        worded = best(lexical.indices, scores, max(k, index.settings.candidates))
+        places, scores = worded[0], np.round(worded[1], SCORE_DIGITS)
         near = self.links.places[[row for row, _ in hits]]
-        self.candidates = np.unique(np.concatenate([near, worded, np.array(list(titles), dtype=np.int64)]))
+        highest = best(places, scores, max(k, index.settings.candidates))
+        self.candidates = np.unique(np.concatenate([near, highest, np.array(list(titles), dtype=np.int64)]))
         words = np.zeros(len(self.links.order))
-        words[lexical.indices] = scores
+        words[places] = scores
         first = np.round(
             self._similarity(self.query, self.candidates)
             + self.settings.lexical * words[self.candidates]
@@ -233,7 +235,7 @@ class QueryScorer:
     def parts(self, places: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:
         """Return the parts of each passage's score, by name; their sum is the score."""
         vectors = self.cache.vectors(self.links.order[self.best]).astype(np.float64)
-        centre = (self.start[:, None] * vectors).sum(axis=0)
+        centre = np.einsum("i,ij->j", self.start, vectors)
         missing = self.links.lexical.missing(self.text, places, self.best[:COVERING])
         return {
             "similarity": self._similarity(self.query, places),
