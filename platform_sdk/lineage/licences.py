@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.data.licences import DATASETS, MODELS, SHIPPED, UNKNOWN, card_licence
+from platform_sdk.data.licences import DATASETS, MODELS, SHIPPED, card_licence
+from platform_sdk.data.licences import UNKNOWN as UNKNOWN
 
 
 class Licence(Struct):

@@ -243,8 +243,8 @@ class StoreCheck:
 
     def _versions(self, run_id: str) -> Iterator[Finding]:
         versions = self.versions = self._store.versions(run_id)
-        for version in versions:
-            version.run_approval = self._approval
+        for one in versions:
+            one.run_approval = self._approval
         by_model = {self._weights.get(one.model_id, one.tags.get(WEIGHTS, "")): one for one in versions}
         numbers: dict[str, str] = {}
         names = {version.name for version in self._expected.versions}

@@ -68,7 +68,6 @@ def test_uncommitted_changes_are_kept_as_a_patch_that_gives_the_recorded_source(
     clean = Path(shutil.copytree(checkout, tmp_path / "clean"))
     git(clean, "apply", str(run_dir / kept.path))
     assert source_digest(clean / "platform_sdk") == start.origin["source"] != source_digest(checkout / "platform_sdk")
-    assert verify_run(run_dir).findings[:1] != [], "there is no store"
     (run_dir / kept.path).write_bytes(b"")
     assert ("altered", kept.path) in {(finding.kind, finding.thing) for finding in verify_run(run_dir).findings}
 
@@ -90,6 +89,7 @@ def test_each_start_of_a_run_keeps_its_own_changes(checkout: Path, tmp_path: Pat
 def test_an_installation_without_git_has_a_source_digest_and_the_images_commit(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("HOPFORGE_COMMIT", raising=False)
     installed = Path(shutil.copytree(checkout, tmp_path / "installed", ignore=shutil.ignore_patterns(".git")))
     start = started(installed, tmp_path / "run")
     assert start.origin["source"] == source_digest(checkout / "platform_sdk")

@@ -271,7 +271,7 @@ def test_runs_of_pipelines_are_adopted_as_one_tree(
         return str(given)
 
     begin = give("begin")
-    start_run(run_dir, RECIPE, follow=False, in_step=True, tags={"hopforge.namespace": "search"})
+    start_run(run_dir, RECIPE, follow=False, in_step=True, place={"namespace": "search"})
     corpus = give("corpus")
     with step_run(run_dir, "corpus") as step:
         step.log_metrics({"passages": 20.0})
