@@ -14,6 +14,7 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow.compile import compile_recipe, form_values, write_ir
+from platform_sdk.kubeflow.packing import SUBMITTED_BY
 from platform_sdk.kubeflow.remote.versions import compile_for
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.here import describe
@@ -142,7 +143,7 @@ def test_shipped_recipes_compile(path: Path, tmp_path: Path, cluster: ClusterSpe
     write_ir(compiled.pipeline, tmp_path / "ir.yaml")
     assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
     parsed = json_format.ParseDict(ir(tmp_path / "ir.yaml"), pipeline_spec_pb2.PipelineSpec())
-    assert set(parsed.root.input_definitions.parameters) == {field.name for field in recipe.form}
+    assert set(parsed.root.input_definitions.parameters) == {*(field.name for field in recipe.form), SUBMITTED_BY}
     for field in recipe.form:
         given = parsed.root.input_definitions.parameters[field.name]
         assert [one.string_value for one in given.literals] == list(field.choices)
