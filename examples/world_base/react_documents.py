@@ -116,7 +116,7 @@ class _Dialogue:
         except ArithmeticError:  # a mistake took a name for a year
             value = "Error : not an arithmetic expression"
         self._say(f"{claim} I need the difference .", "calculator", expression)
-        self._messages.append({"role": "user", "content": result(ToolResult(text=value))})
+        self._messages.append({"role": "user", "content": result("compact", ToolResult(text=value))})
         self._answer(f"The difference is {value} .", value)
 
     def _look_up(self, claim: str, subject: str, noun: str) -> tuple[str, str]:
@@ -130,7 +130,7 @@ class _Dialogue:
             need = f"{'Next ' if claim else ''}I need the {relation.noun} of {subject} ."
             self._say(f"{claim} {need}".strip(), "search", rng.choice(questions).format(x=subject))
             shown = self._results(subject)
-            self._messages.append({"role": "user", "content": result(ToolResult(evidence=tuple(shown)))})
+            self._messages.append({"role": "user", "content": result("compact", ToolResult(evidence=tuple(shown)))})
             names = [name for item in shown for name in self._names(item)]
             self._seen += [name for name in names if name in self._world.types]
             if any(item.title == subject for item in shown):
@@ -184,7 +184,7 @@ class _Dialogue:
             assert isinstance(refused, Malformed)
             self._messages += [
                 {"role": "assistant", "content": broken},
-                {"role": "user", "content": error(refused.reason)},
+                {"role": "user", "content": error("compact", refused.reason)},
             ]
         self._messages.append({"role": "assistant", "content": f"<think>{thought}</think>{action}"})
 

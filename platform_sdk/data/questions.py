@@ -71,8 +71,8 @@ def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tupl
     """Yield each record's position (``"record 3: "``) and a function that returns it as plain values."""
     data = read_bytes(path)
     if format.table:
-        for line, row in read_table(path, data, format.table):
-            yield f"{format.unit} {line}: ", partial(_given, row)
+        for number, row in read_table(path, data, format.table):
+            yield f"{format.unit} {number}: ", partial(_given, row)
         return
     if format.lines and not is_list(data):
         for number, line in lines_of(data):

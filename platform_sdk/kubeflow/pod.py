@@ -26,7 +26,6 @@ from platform_sdk.execution.plan import carried_by, inputs_of, outputs_of, read_
 from platform_sdk.execution.step import Finished, StepOutputs, load_step
 from platform_sdk.files import read_object, storage_error, write_text
 from platform_sdk.kubeflow.lifecycle import (
-    SUBMITTED_BY,
     Status,
     begin_run,
     check_settings,
@@ -37,7 +36,7 @@ from platform_sdk.kubeflow.lifecycle import (
     run_folder,
     settings_digest,
 )
-from platform_sdk.kubeflow.packing import unpacked
+from platform_sdk.kubeflow.packing import SUBMITTED_BY, unpacked
 from platform_sdk.kubeflow.shutdown import was_terminated
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
 from platform_sdk.run_dir import PhaseDir, RunDir

@@ -57,12 +57,13 @@ class Spread:
         keys, columns = np.unique((nodes // passages)[which] * names + leaving.indices[places], return_inverse=True)
         indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
         shape = (len(nodes), len(keys))
-        parts = (
+        own_leaving, own_arriving = (
             sparse.csr_matrix((matrix.data[places], columns, indptr), shape=shape) for matrix in (leaving, arriving)
         )
         start = np.zeros(len(nodes))
         start[np.searchsorted(nodes, first)] = np.concatenate([chances for _, chances in seeds])
-        return cls(nodes // passages, nodes % passages, keys % names if names else keys, *parts, start)
+        own_names = keys % names if names else keys
+        return cls(nodes // passages, nodes % passages, own_names, own_leaving, own_arriving, start)
 
     @cached_property
     def steps(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
