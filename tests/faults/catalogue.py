@@ -252,7 +252,7 @@ FAULTS = (
     # Scores
     Fault(
         "EM without normalisation", "evaluation/answers.py",
-        "text = bag(prediction).text", "text = prediction", "evaluation/test_answers.py evaluation/metrics",
+        "text = normalised(prediction).text", "text = prediction", "evaluation/test_answers.py evaluation/metrics",
     ),
     Fault(
         "precision and recall swapped", "evaluation/answers.py",

@@ -26,16 +26,8 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow import lifecycle
 from platform_sdk.kubeflow.compile import compile_recipe, ir_text, write_ir
-from platform_sdk.kubeflow.lifecycle import (
-    begin_run,
-    begun_with,
-    end_run,
-    enter_cluster,
-    packed,
-    reopen,
-    settings_digest,
-    unpacked,
-)
+from platform_sdk.kubeflow.lifecycle import begin_run, end_run, enter_cluster, reopen, settings_digest
+from platform_sdk.kubeflow.packing import begun_with, packed, unpacked
 from platform_sdk.kubeflow.training_job import api, here
 from platform_sdk.kubeflow.training_job.here import job_runner
 from platform_sdk.processes.launch import StepProcesses

@@ -66,6 +66,11 @@ FURTHER = {
         },
         {},
     ),
+    "prompting": ReducedRecipe(
+        "prompting/world.yaml",
+        {"dataset.world": SMALL_WORLD, "agent.max_tokens": 8, "agent.max_steps": 2, "agent.step_tokens": 8},
+        {},
+    ),
 }  # fmt: skip
 SMALL = {**REDUCED, **FURTHER}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")

@@ -330,7 +330,10 @@ def forge_signed_approval(folder: Path) -> None:
     signed = approve_signed(folder)
     approve("small/1", folder, "The wrong split.", name="ada", key=SigningKey(folder.parent / "ada.key"), withdraw=True)
     replayed = Statement.model_validate(signed.content() | {"at": "2027-01-01T00:00:00.000+00:00"})
-    publish(folder, Log(folder / FILE_NAME).append(replayed))
+    forged = Log(folder / FILE_NAME).append(replayed)
+    publish(folder, forged)
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.set_tag(client.get_model_version("small", "1").run_id, "approved", shown(forged))
 
 
 def remove_another_file(folder: Path) -> None:

@@ -110,7 +110,7 @@ def test_altered_run_opens_only_on_request_with_a_warning(attack: str, run: Path
         assert "is missing, but the manifest reports a started run; restore it" in told
         return
     assert "intact" in told or "cannot be verified" in told
-    assert told.endswith("or add --altered to read the run as it is, with a warning in every output")
+    assert told.endswith("or add --altered to read the run as it is, with a warning in every output [run.altered]")
     if attack != "recipe cut":  # there is no recipe to show
         assert any(report.startswith(f"{run / name}: ") for report in open_run(run, altered=True).altered)
 

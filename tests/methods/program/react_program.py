@@ -41,12 +41,14 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         if turn + 1 == TURNS:
             break
         if isinstance(action, Malformed):
-            told = prompts.error(action.reason)
+            told = prompts.error("compact", action.reason)
         elif action.tool == "search":
             body = {"query": action.arguments["query"], "k": TOP_K}
             found = post(os.environ["HOPFORGE_SEARCH_URL"], body)["results"]
-            told = prompts.result(ToolResult(evidence=tuple(Evidence.model_validate(item) for item in found)))
+            told = prompts.result(
+                "compact", ToolResult(evidence=tuple(Evidence.model_validate(item) for item in found))
+            )
         else:
-            told = prompts.result(known[action.tool].call([action])[0])
+            told = prompts.result("compact", known[action.tool].call([action])[0])
         messages.append({"role": "user", "content": told})
     return {"answer": None}

@@ -221,4 +221,4 @@ def test_recited_calls_are_parsed_again(name: str) -> None:
     content = "" if template.format.name == "llama3" else "I search."
     prompt = template.render([Message("user", "Who?")], TOOLS)
     recited = template.recited("c", prompt, Message("assistant", content, (call,)), cut=False)
-    assert template.format.parse(template.text(recited, prompt)) == (content, (("find", call.arguments),))
+    assert template.format.parse(template.text(recited, prompt), TOOLS) == (content, (("find", call.arguments),))
