@@ -178,7 +178,9 @@ def values_of(node: dict[str, Any], definitions: dict[str, Any], depth: int = 0)
     if "$ref" in node:
         return values_of(definitions[node["$ref"].rpartition("/")[2]], definitions, depth + 1)
     if choices := node.get("anyOf") or node.get("oneOf"):
-        return st.one_of([values_of(one, definitions, depth) for one in choices])
+        # Without a type of its own, a choice beside an enumeration is the name of a module, which would have to exist.
+        drawn = [one for one in choices if one.keys() & {"$ref", "anyOf", "oneOf", "const", "enum", "type"}]
+        return st.one_of([values_of(one, definitions, depth) for one in drawn])
     if "const" in node:
         return st.just(node["const"])
     if "enum" in node:

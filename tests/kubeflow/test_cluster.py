@@ -148,7 +148,7 @@ def test_start_records_images_account_and_submitter_from_the_pod(
         "pipelines_run": "1234",
     }  # fmt: skip
     assert {name: start.origin.get(name) for name in expected} == expected
-    assert start.seeds == {"seed": 0}
+    assert start.seeds == {"seed": recipe.parameters["seed"]}
     [tags] = [event["tags"] for event in read(run_file(pods.run_dir))[0] if event["event"] == "tags"]
     assert tags["mlflow.user"] == "ann"
 

@@ -130,6 +130,10 @@ def test_conflicts_with_the_named_licence_are_on_top(folder: Path, tmp_path: Pat
     runs = Path(shutil.copytree(folder, tmp_path / "runs"))
     recipe = runs / "second/recipe.json"
     recipe.write_text(recipe.read_text().replace('"jsonl"', '"hotpotqa"'))
+    for name in ("first", "second"):  # the manifest records the licence, and the audit reads it there
+        chain = runs / name / "manifest.jsonl"
+        text = chain.read_text().replace("dataset jsonl", "dataset hotpotqa")
+        chain.write_text(text.replace('"licence":"unknown"', '"licence":"CC BY-SA 4.0"'))
     done = CliRunner().invoke(
         app, ["audit", "second", "--licence", "apache-2.0", "--no-encoder", "--folder", str(runs)]
     )
