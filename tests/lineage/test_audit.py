@@ -126,14 +126,26 @@ def test_audit_shows_approvals_of_the_weights_and_checks_their_signatures(folder
     assert checked["fault"] == "the name Ada is a claim without a signature"
 
 
+def relicense(run_dir: Path) -> None:
+    """Rewrite a manifest, with a valid chain, as that of a run on HotpotQA: the audit reads licences there."""
+    path = run_dir / manifest.FILE_NAME
+    text = path.read_text().replace("dataset jsonl", "dataset hotpotqa")
+    previous, lines = manifest.GENESIS, []
+    for line in text.replace('"licence":"unknown"', '"licence":"CC BY-SA 4.0"').splitlines():
+        entry = json.loads(line)
+        del entry["hash"]
+        entry["previous"] = previous
+        previous = manifest.digest_of(entry)
+        lines.append(json.dumps({**entry, "hash": previous}, separators=(",", ":"), ensure_ascii=False))
+    path.write_text("\n".join(lines) + "\n")
+
+
 def test_conflicts_with_the_named_licence_are_on_top(folder: Path, tmp_path: Path) -> None:
     runs = Path(shutil.copytree(folder, tmp_path / "runs"))
     recipe = runs / "second/recipe.json"
     recipe.write_text(recipe.read_text().replace('"jsonl"', '"hotpotqa"'))
-    for name in ("first", "second"):  # the manifest records the licence, and the audit reads it there
-        chain = runs / name / "manifest.jsonl"
-        text = chain.read_text().replace("dataset jsonl", "dataset hotpotqa")
-        chain.write_text(text.replace('"licence":"unknown"', '"licence":"CC BY-SA 4.0"'))
+    for name in ("first", "second"):
+        relicense(runs / name)
     done = CliRunner().invoke(
         app, ["audit", "second", "--licence", "apache-2.0", "--no-encoder", "--folder", str(runs)]
     )
