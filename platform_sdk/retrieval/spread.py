@@ -56,13 +56,13 @@ class Spread:
         places, which = entries_of(leaving, nodes % passages)
         keys, columns = np.unique((nodes // passages)[which] * names + leaving.indices[places], return_inverse=True)
         indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
-        shape = (len(nodes), len(keys))
-        parts = (
-            sparse.csr_matrix((matrix.data[places], columns, indptr), shape=shape) for matrix in (leaving, arriving)
+        out, back = (
+            sparse.csr_matrix((matrix.data[places], columns, indptr), shape=(len(nodes), len(keys)))
+            for matrix in (leaving, arriving)
         )
         start = np.zeros(len(nodes))
         start[np.searchsorted(nodes, first)] = np.concatenate([chances for _, chances in seeds])
-        return cls(nodes // passages, nodes % passages, keys % names if names else keys, *parts, start)
+        return cls(nodes // passages, nodes % passages, keys % names if names else keys, out, back, start)
 
     @cached_property
     def steps(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
