@@ -181,3 +181,14 @@ def test_a_trajectory_without_rewards_of_its_steps_has_no_such_table(open_page: 
     page = open_page(page_of(tmp_path, rollout()))
     assert page.locator(".steps").count() == 0
     assert page.locator(".subgraph").count() == 0
+
+
+def test_linked_passages_are_listed_with_their_score_parts_and_names(open_page: Any, tmp_path: Path) -> None:
+    passage = Evidence(
+        kind="passage", id="p1", title="Anna Vey", text="A director.", score=1.5,
+        parts={"similarity": 0.5, "links": 1.0}, entities=(NAMES["anna"], "Lyon"), query_entities=("Blue Harbour",),
+    )  # fmt: skip
+    page = open_page(page_of(tmp_path, searched(passage)))
+    notes = page.locator("ul.evidence p.note").all_inner_texts()
+    assert notes == ["score: similarity 0.5, links 1", f"found through: {NAMES['anna']}, Lyon"]
+    assert page.evaluate("window.hurt") is None

@@ -291,3 +291,32 @@ def test_graph_methods_without_a_graph_say_how_to_build_it(tmp_path: Path) -> No
     for method in GRAPH_METHODS:
         with pytest.raises(UserError, match="contains no graph; build it first: hopforge graph build --recipe"):
             open_retriever("anything", tmp_path, RetrievalSpec(method=method))
+
+
+def test_linked_walks_over_the_entities_of_a_graph_if_its_settings_ask_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")
+    facts = tuple(
+        Fact(text=f"{title} lives by the salt trade.", entities=(Mention(name=title), Mention(name="salt trade")),
+             source=Source(passage=id))
+        for title, id in (("Skien", "p1"), ("Lima", "p2"))
+    )  # fmt: skip
+    found: dict[bool, dict[str, Evidence]] = {}
+    digests = set()
+    with Embeddings() as cheap:
+        spec = cheap.spec().model_copy(update={"method": "linked", "settings": {"seeds": 1, "graph": True}})
+        with pytest.raises(UserError, match="contains no graph; build it first"):
+            open_retriever("anything", tmp_path, spec)
+        write_jsonl(tmp_path / "facts.jsonl", Extraction, [Extraction(chunk="c", facts=facts)])
+        write_graph(tmp_path / "graph", [tmp_path / "facts.jsonl"], extractor="given", version=1, inputs="")
+        for graph in (False, True):
+            asked = spec.model_copy(update={"settings": {"seeds": 1, "graph": graph}})
+            with open_retriever("anything", tmp_path, asked, show_progress=False) as retriever:
+                [hits] = retriever.search([SearchRequest("Where in Skien was he born?")], 3)
+                digests.add(retriever.corpus_digest)
+            found[graph] = {hit.title: hit for hit in hits}
+    assert (found[False]["Lima"].parts["links"], found[False]["Lima"].entities) == (0, ())
+    assert found[True]["Lima"].entities == ("salt trade",)
+    assert len(digests) == 2

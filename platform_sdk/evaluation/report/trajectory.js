@@ -97,7 +97,8 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
     return node;
   });
 
-  const listed = (values) => Object.entries(values).map(([name, value]) => `${name} ${number(value)}`).join(", ");
+  const listed = (values) => Object.entries(values).filter(([, value]) => typeof value === "number")
+    .map(([name, value]) => `${name} ${number(value)}`).join(", ");
 
   // An agent's text with its tags made visible; what stands outside of tags is shown as it is.
   const spoken = (text) => {
@@ -139,12 +140,13 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
 
   const listOf = (items) => {
     const nodes = items.map(([place, score, selected, gold, parts], index) => {
-      const item = data.evidence[place];
+      const item = data.evidence[place], passage = item.kind === "passage";
       const head = make("div", "head", make("span", "note", `[${index}]`), item.title ? make("b", "", item.title) : null,
         selected ? badge("selected", "accent") : null, gold ? badge("gold", "gold") : null, make("span", "score", score.toFixed(3)));
       const text = item.text.length > EVIDENCE_TEXT ? item.text.slice(0, EVIDENCE_TEXT) + " …" : item.text;
       const node = make("li", `${selected ? "selected" : ""} ${gold ? "gold" : ""}`, head, make("div", "text", text),
-        parts && !item.entities ? make("p", "note", `score: ${listed(parts)}`) : null);
+        parts && (passage || !item.entities) ? make("p", "note", `score: ${listed(parts)}`) : null,
+        passage && item.entities && item.entities.length ? make("p", "note", `found through: ${item.entities.join(", ")}`) : null);
       if (item.text.length > EVIDENCE_TEXT) node.title = item.text;
       return node;
     });
