@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import select
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,7 +20,7 @@ class Connections(H11Protocol):
     """uvicorn's protocol with a bound on connections, ``config.limit_concurrency``.
 
     A program may open any number of connections. Above the bound, the one that has waited longest without sending a
-    request is closed, so that other sessions are answered.
+    request is closed, so that other sessions are answered. One whose request has arrived but was not read yet stays.
     """
 
     _silent: dict[Connections, None] = {}  # noqa: RUF012, in order; of one server, since each gateway has a subclass
@@ -27,11 +28,19 @@ class Connections(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._silent[self] = None
-        while len(self.connections) >= (self.config.limit_concurrency or 1) and self._silent:
-            oldest = next(iter(self._silent))
+        while len(self.connections) >= (self.config.limit_concurrency or 1):
+            oldest = next((each for each in self._silent if not each._has_sent()), None)
+            if oldest is None:
+                break
             del self._silent[oldest]
             self.connections.discard(oldest)
             oldest.transport.close()
+
+    def _has_sent(self) -> bool:
+        """Whether there is something to read."""
+        poll = select.poll()  # select itself takes no descriptor above 1023
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -124,6 +125,10 @@ def rollouts(engine: TransformersEngine) -> dict[str, Rollout]:
     bounds = {"max_tokens": 48, "seconds": 120, "concurrent": 4, "request_bytes": 100_000, "output_bytes": 1_000_000}
     with ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOPFORGE_TEST_SECRET", "s3cret")
+        # The usual limit of a login: the gateway keeps fewer connections than the attacker opens.
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, files[0]), files[1]))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, files)
         honest, starts = program(engine, opened, IMITATION), []
         for number, (_, code) in enumerate(ATTACKS.values()):
             spec = AgentSpec(command=("python", "-c", START + code), **bounds)
