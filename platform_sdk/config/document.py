@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from platform_sdk.config.source import ConfigError, Problem, Source, load_source
 from platform_sdk.display import excerpt
@@ -35,9 +36,19 @@ def validated(model: type[M], source: Source) -> M:
         raise ConfigError([*source.repeated, *_problems(error, source)]) from error
 
 
+def causes(error: ValidationError) -> list[ErrorDetails]:
+    """Return the errors without those that follow from others: a list is not too short if its entries were refused."""
+    found = error.errors()
+
+    def has_refused_entries(place: tuple[int | str, ...]) -> bool:
+        return any(len(item["loc"]) > len(place) and item["loc"][: len(place)] == place for item in found)
+
+    return [item for item in found if item["type"] != "too_short" or not has_refused_entries(item["loc"])]
+
+
 def _problems(error: ValidationError, source: Source) -> list[Problem]:
     problems = []
-    for item in error.errors():
+    for item in causes(error):
         location = item["loc"]
         if location[:1] == ("steps",) and len(location) > 2:
             location = location[:2] + location[3:]  # without the tag of the union that pydantic puts there

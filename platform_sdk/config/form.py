@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from platform_sdk.config.document import readable
+from platform_sdk.config.document import causes, readable
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.parameter import IDENTIFIER, Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
@@ -232,7 +232,7 @@ def check_form(
         try:
             values[name] = model.model_validate(values[name]).model_dump(mode="json")
         except ValidationError as error:
-            for item in error.errors():
+            for item in causes(error):
                 given = "" if isinstance(item["input"], (dict, list)) else f" (it is {excerpt(item['input'])})"
                 place = _named((name, *map(str, item["loc"])), form, filled)
                 problems.append(f"{place}: {readable(item['msg'])}{given}")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
-from platform_sdk.config.document import readable, validated
+from platform_sdk.config.document import causes, readable, validated
 from platform_sdk.config.errors import Code, UserError
 from platform_sdk.config.form import FormField, fields_for, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
@@ -239,11 +239,12 @@ class _Resolver:
             # Validate as JSON: pydantic's strict mode would otherwise require tuples instead of YAML's lists.
             checked = model.model_validate_json(json.dumps(_laid_over(given, parameter.default or {})), strict=True)
         except ValidationError as error:
-            for item in error.errors()[:MAX_PROBLEMS]:
+            found = causes(error)
+            for item in found[:MAX_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
-            if error.error_count() > MAX_PROBLEMS:
-                self.problem((name,), f"has {error.error_count() - MAX_PROBLEMS} more problems")
+            if len(found) > MAX_PROBLEMS:
+                self.problem((name,), f"has {len(found) - MAX_PROBLEMS} more problems")
             return UNKNOWN
         content: dict[str, Any] = checked.model_dump(mode="json")
         for field, value in content.items():
