@@ -27,6 +27,7 @@ RECIPES = {
     "evipath-mygo": "evipath-mygo/world.yaml",
     "prograph": "prograph/world.yaml",
     "react": "react/world.yaml",
+    "prompting": "prompting/world.yaml",
     "program": "program/world.yaml",
     "program-mygo": "program-mygo/world.yaml",
 }

@@ -78,7 +78,12 @@ def with_container(kind: str, **values: Any) -> Change:
     return lambda pod: pod.setdefault(kind, []).append({"name": "x", **values})
 
 
+def with_program(**values: Any) -> Change:
+    return lambda pod: pod.setdefault("initContainers", []).append({"name": "program", **values})
+
+
 SECRET = {"secretKeyRef": {"name": "milvus", "key": "token"}}
+ACCESS = {"secretKeyRef": {"name": "run-access", "key": "token"}}
 BAD: list[tuple[str, Change, str]] = [
     ("a variable", with_env(valueFrom=SECRET), "run-access"),
     ("all variables", with_container("containers", envFrom=[{"secretRef": {"name": "milvus"}}]), "run-access"),
@@ -97,6 +102,9 @@ BAD: list[tuple[str, Change, str]] = [
     ("ipc", with_values(hostIPC=True), "node"),
     ("privileged", with_container("containers", securityContext={"privileged": True}), "node"),
     ("a port", with_container("containers", ports=[{"containerPort": 1, "hostPort": 22}]), "node"),
+    ("a program's variable", with_program(env=[{"name": "X", "valueFrom": ACCESS}]), "the container program"),
+    ("a program's variables", with_program(envFrom=[{"configMapRef": {"name": "x"}}]), "the container program"),
+    ("a program's volume", with_program(volumeMounts=[{"name": "data", "mountPath": "/x"}]), "the container program"),
 ]
 
 

@@ -31,7 +31,7 @@ CLUSTER: Item = {
 @component
 def begin(
     run_id: str, run_name: str, workspace: str, recipe: str, d1_training_batch: int, d2_training_normalization: str,
-    f1_run_seed: int, f2_run_rate: float, f3_run_mode: str, begin_card: dsl.Output[dsl.Markdown],
+    f1_run_seed: int, f2_run_rate: float, f3_run_mode: str, submitted_by: str, begin_card: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Outputs", [("run_dir", str), ("settings", str)]):  # fmt: skip
     from platform_sdk.kubeflow.pod import begin
 
@@ -39,7 +39,7 @@ def begin(
         run_id, run_name, workspace,
         dict(
             recipe=recipe, d1_training_batch=d1_training_batch, d2_training_normalization=d2_training_normalization,
-            f1_run_seed=f1_run_seed, f2_run_rate=f2_run_rate, f3_run_mode=f3_run_mode,
+            f1_run_seed=f1_run_seed, f2_run_rate=f2_run_rate, f3_run_mode=f3_run_mode, submitted_by=submitted_by,
         ),
         dict(card=begin_card), ["run_dir", "settings"],
     )  # fmt: skip
@@ -107,13 +107,14 @@ def toy(
     f1_run_seed: int = 1,
     f2_run_rate: float = 0.5,
     f3_run_mode: str = "well",
+    submitted_by: str = "",
 ):  # type: ignore[no-untyped-def]
     place = {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "run_name": "small", "workspace": "/workspace"}
     with dsl.ExitHandler(placed(end(**place)), name="steps"):
         begun = placed(begin(
             **place, recipe="RECIPE", d1_training_batch=d1_training_batch,
             d2_training_normalization=d2_training_normalization, f1_run_seed=f1_run_seed, f2_run_rate=f2_run_rate,
-            f3_run_mode=f3_run_mode,
+            f3_run_mode=f3_run_mode, submitted_by=submitted_by,
         ))  # fmt: skip
         common = {name: begun.outputs[name] for name in ("run_dir", "settings")}
         made = placed(make(**common))
