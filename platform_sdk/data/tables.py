@@ -43,6 +43,6 @@ def read_table(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, d
             else:
                 yield line, dict(zip(columns, row, strict=True))
     except csv.Error as error:
-        raise RecordError(f"{path}: line {start}: not a valid table: {error}") from error
+        raise RecordError(f"{path}: line {start}: not a valid table: {shortened(str(error))}") from error
     if not columns:
         raise RecordError(f"{path}: line 1: has no header")

@@ -65,7 +65,10 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
 
 
 def _event(line: bytes, where: str) -> Event:
-    event = parse_object(line.decode(errors="replace"), where)
+    try:
+        event = parse_object(line.decode(), where)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: is not UTF-8, so it was altered; {REMEDY}") from error
     if not isinstance(event.get("event"), str) or not isinstance(event.get("time"), int):
         raise UserError(f"{where}: is not an event of a run, so it was altered; {REMEDY}")
     return event

@@ -84,7 +84,7 @@ class InProcess:
 
     def run(self, request: Request, heard: Callable[[str], None]) -> Result:
         with request.log.open("a", encoding="utf-8") as log, redirect_stderr(log):
-            result = run_task(request.component, request.inputs)
+            result = run_task(request.component, request.inputs, request.settings)
         return result.model_copy(update={"code": 0 if result.outputs is not None else 1})
 
 
