@@ -49,7 +49,7 @@ class DatasetSpec(Struct):
 
     A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
-    ``train`` is not evaluated on.
+    ``train`` is not evaluated on. Its ``corpus`` is searched instead of the passages of these datasets.
     """
 
     format: str = Field(
@@ -64,7 +64,9 @@ class DatasetSpec(Struct):
         examples=["hotpotqa/hotpot_train.json", "hf://OWNER/NAME/FILE"],
     )
     eval: Paths = Field(default=(), description="question files to evaluate on")
-    corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text", examples=["corpus.jsonl"])
+    corpus: Paths = Field(
+        default=(), description="passages: JSONL of id, title, text, or of id, contents", examples=["corpus.jsonl"]
+    )
     triples: Paths = Field(default=(), description="triples: TSV with a header line", examples=["triples.tsv"])
     labels: str | None = Field(
         default=None,
@@ -104,9 +106,10 @@ class DatasetSpec(Struct):
             own = (
                 ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
             )
-            foreign = ("train", "eval", "corpus", "triples", "labels", "licence", *own)
+            own = (*own, "corpus") if self.format == "world" else own
+            foreign = ("train", "eval", "triples", "labels", "licence", *own)
             if given := [name for name in foreign if getattr(self, name)]:
-                reason = "is generated" if self.format == "world" else "takes everything from its mixture"
+                reason = "is generated" if self.format == "world" else "takes its questions from its mixture"
                 raise ValueError(f"format {self.format} {reason}; remove {', '.join(given)}")
         if (self.format == "mixed") != bool(self.mixture):
             raise ValueError("mixture: a list of datasets must be given for format mixed, and only for it")

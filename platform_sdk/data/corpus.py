@@ -10,42 +10,54 @@ from typing import Self
 
 import msgspec
 
-from platform_sdk.data.files import read_bytes, read_json_lines
-from platform_sdk.display import shortened
-from platform_sdk.record_files import RecordError, check_text, digest_records, read_jsonl, write_jsonl
+from platform_sdk.data.files import REFUSED, check, parse_loose, read_bytes
+from platform_sdk.data.passage_file import PassageFile
+from platform_sdk.files import open_regular
+from platform_sdk.record_files import RecordError, check_header, digest_records, parse_line, read_jsonl, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
+
+_RECORDS = b'{"record":'
 
 
 class Corpus:
-    """Passages in a fixed order, with unique ids."""
+    """Passages in a fixed order, with unique ids.
 
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self.passages = list(passages)
+    Args:
+        passages: in memory, or those of a file.
+        digest: SHA-256 of the passages in their order, if it is known.
+    """
+
+    def __init__(self, passages: Sequence[Passage], digest: str | None = None) -> None:
+        self.passages, self._digest = passages, digest
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the passages in their order."""
-        return digest_records(self.passages)
+        return digest_records(self.passages) if self._digest is None else self._digest
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Load an official corpus (JSONL of ``id, title, text``) or a file that :meth:`save` wrote.
+    def load(cls, path: Path, digest: str | None = None) -> Self:
+        """Open a corpus, which is not read into memory.
+
+        The file is official, i.e. JSONL of ``id, title, text`` or of ``id, contents`` (as wiki-18: the title in
+        quotation marks on the first line of ``contents``), or was written by :meth:`save`.
+
+        Args:
+            digest: the digest of a corpus that :meth:`save` wrote, if the caller has compared it; its lines are then
+                not checked again.
 
         Raises:
             RecordError: a line is malformed, or an id is repeated.
         """
-        passages = (
-            list(read_jsonl(path, Passage))
-            if _is_record_file(path)
-            else [Passage(id=line.id, title=line.title, text=line.text) for line in read_json_lines(path, _Line)]
-        )
-        seen: set[str] = set()
-        for number, passage in enumerate(passages, start=1):
-            if passage.id in seen:
-                raise RecordError(f"{path}: record {number}: id: {shortened(passage.id)} is another passage's too")
-            check_text(path, f"record {number}: ", passage)
-            seen.add(passage.id)
-        return cls(passages)
+        first = _first_line(path)
+        if first.startswith(_RECORDS):
+            check_header(path, first, Passage)
+            passages = PassageFile(path, _recorded, header=True)
+        else:
+            passages = PassageFile(path, _official, header=False)
+        if digest is None:
+            passages.check()
+        return cls(passages, digest)
 
     def save(self, path: Path) -> None:
         """Write the passages as records, in one atomic step."""
@@ -56,6 +68,31 @@ class _Line(msgspec.Struct):
     id: str
     title: str
     text: str
+
+
+class _Contents(msgspec.Struct):
+    id: str
+    contents: str
+
+
+def _recorded(path: Path, number: int, line: bytes) -> Passage:
+    return parse_line(path, number, line, Passage)
+
+
+def _official(path: Path, number: int, line: bytes) -> Passage:
+    """Return the passage of an official corpus's line."""
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except REFUSED:
+        where = f"line {number}: "
+        value = parse_loose(path, line, where)
+        if not isinstance(value, dict) or "contents" not in value or "text" in value:
+            found = check(path, where, value, _Line)
+        else:
+            whole = check(path, where, value, _Contents)
+            title, _, text = whole.contents.partition("\n")
+            return Passage(id=whole.id, title=title.removeprefix('"').removesuffix('"'), text=text)
+    return Passage(id=found.id, title=found.title, text=found.text)
 
 
 def corpus_from_questions(questions: Iterable[Question]) -> Corpus:
@@ -85,7 +122,7 @@ class TripleStore:
         Raises:
             RecordError: a column is missing, or a line has another number of columns than the header.
         """
-        if _is_record_file(path):
+        if _first_line(path).startswith(_RECORDS):
             return cls(read_jsonl(path, Triple))
         return cls(_read_tsv(path))
 
@@ -120,6 +157,9 @@ def _read_tsv(path: Path) -> list[Triple]:
     return triples
 
 
-def _is_record_file(path: Path) -> bool:
-    first = read_bytes(path).split(b"\n", 1)[0]
-    return first.startswith(b'{"record":')
+def _first_line(path: Path) -> bytes:
+    try:
+        with open_regular(path) as stream:
+            return stream.readline()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error

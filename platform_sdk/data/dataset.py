@@ -108,7 +108,7 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
     if spec.format == "world":
         return _world(spec)
     if spec.format == "mixed":
-        return _mixed([load_dataset(part, data_dir) for part in spec.mixture])
+        return _mixed([load_dataset(part, data_dir) for part in spec.mixture], _corpus(spec, data_dir))
     labels = locate(spec.labels, data_dir) if spec.labels else None
     loaded = {
         part: [
@@ -118,28 +118,28 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
         for part, paths in (("train", spec.train), ("eval", spec.eval))
     }
     train, eval_ = (_united(part, [file.questions for file in files]) for part, files in loaded.items())
-    corpus = (
-        _joined([Corpus.load(locate(path, data_dir)) for path in spec.corpus])
-        if spec.corpus
-        else corpus_from_questions([*train, *eval_])
-    )
     stores = [TripleStore.load(locate(path, data_dir)) for path in spec.triples]
     triples = TripleStore(triple for store in stores for triple in store.triples)
     return Dataset(
         _drawn(train, spec.train_questions, f"train {spec.seed}"),
         _drawn(eval_, spec.eval_questions, f"eval {spec.seed}"),
-        corpus,
+        _corpus(spec, data_dir) or corpus_from_questions([*train, *eval_]),
         triples,
         tuple(message for files in loaded.values() for file in files for message in file.skipped),
     )
 
 
-def _mixed(parts: list[Dataset]) -> Dataset:
+def _corpus(spec: DatasetSpec, data_dir: Path | None) -> Corpus | None:
+    """Return the corpus that ``spec`` names, or None."""
+    return _joined([Corpus.load(locate(path, data_dir)) for path in spec.corpus]) if spec.corpus else None
+
+
+def _mixed(parts: list[Dataset], corpus: Corpus | None) -> Dataset:
     """Concatenate the parts; a question's id must be unique among all of them."""
     return Dataset(
         _united("train", [part.train for part in parts]),
         _united("eval", [part.eval for part in parts]),
-        _joined([part.corpus for part in parts]),
+        corpus or _joined([part.corpus for part in parts]),
         TripleStore(triple for part in parts for triple in part.triples.triples),
         tuple(message for part in parts for message in part.skipped),
     )
@@ -147,9 +147,9 @@ def _mixed(parts: list[Dataset]) -> Dataset:
 
 def read_corpus(workdir: Path) -> Corpus:
     """Return the passages after comparing them with the recorded digest."""
-    corpus = Corpus.load(workdir / PASSAGES)
-    _check_digest(workdir, "passages", corpus.digest)
-    return corpus
+    digest = digest_file(workdir / PASSAGES, Passage)
+    _check_digest(workdir, "passages", digest)
+    return Corpus.load(workdir / PASSAGES, digest)
 
 
 def read_triples(workdir: Path) -> TripleStore:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,46 @@ def test_invalid_corpora_are_refused(tmp_path: Path) -> None:
     path.write_text('{"id": "0", "title": "A"}\n')
     with pytest.raises(RecordError, match="line 1: .*`text`"):
         Corpus.load(path)
+
+
+def test_a_corpus_as_of_wiki_18_has_its_titles_in_the_contents(tmp_path: Path) -> None:
+    path = tmp_path / "wiki-18.jsonl"
+    lines = [{"id": "0", "contents": '"Aaron"\nHe is "A".\nIn two lines.'}, {"id": "1", "contents": "B\nb"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert Corpus.load(path).passages == [
+        Passage(id="0", title="Aaron", text='He is "A".\nIn two lines.'), Passage(id="1", title="B", text="b"),
+    ]  # fmt: skip
+    path.write_text('{"id": "0", "contents": 3}\n')
+    with pytest.raises(RecordError, match="line 1: contents: Expected `str`"):
+        Corpus.load(path)
+
+
+def test_a_corpus_that_is_edited_while_it_is_in_use_is_refused(tmp_path: Path) -> None:
+    written = [Passage(id=str(number), title="T", text="x" * number) for number in range(300)]
+    path = tmp_path / "passages.jsonl"
+    Corpus(written).save(path)
+    passages = Corpus.load(path).passages
+    assert (passages[7], passages[-1], passages[10:300:70]) == (written[7], written[-1], written[10:300:70])
+    content = path.read_bytes()
+    for altered in (content.replace(b'{"id":"7","title":"T"', b'{"id":"7","title":"U"'), content[:1000]):
+        with path.open("r+b") as stream:  # the same file, not another in its place
+            stream.truncate(0)
+            stream.write(altered)
+        with pytest.raises(RecordError, match=r"passages\.jsonl: was altered while it was in use"):
+            list(passages)
+        assert passages[2] == written[2]
+
+
+def test_memory_of_a_corpus_does_not_grow_with_its_texts(tmp_path: Path) -> None:
+    path = tmp_path / "passages.jsonl"
+    Corpus([Passage(id=str(number), title="T", text="word " * 2_000) for number in range(2_000)]).save(path)
+    tracemalloc.start()
+    corpus = Corpus.load(path)
+    assert sum(len(passage.text) for passage in corpus.passages) == 2_000 * len("word " * 2_000)
+    assert corpus.digest
+    _, highest = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert highest < path.stat().st_size / 10
 
 
 def test_a_corpus_from_contexts_holds_each_passage_once() -> None:

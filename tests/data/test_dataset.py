@@ -13,9 +13,9 @@ from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.data.dataset import prepare
+from platform_sdk.data.dataset import prepare, read_corpus
 from platform_sdk.record_files import RecordError, digest_records, read_jsonl
-from platform_sdk.records import Question
+from platform_sdk.records import Passage, Question
 
 
 def record(number: int) -> dict[str, Any]:
@@ -181,6 +181,16 @@ def test_a_mixture_is_its_datasets_one_after_the_other(data: Path, tmp_path: Pat
     assert questions(tmp_path / "run", "train") == questions_alone(data, tmp_path)
     (data / "hotpot.json").write_text(json.dumps([hotpot(n) for n in range(101, 105)]))
     assert prepare(mixture(eval_questions=2), data, tmp_path / "run").eval != prepared.eval
+
+
+def test_a_mixture_with_a_corpus_searches_it_alone(data: Path, tmp_path: Path) -> None:
+    (data / "hotpot.json").write_text(json.dumps([hotpot(100)]))
+    (data / "wiki.jsonl").write_text('{"id": "7", "contents": "\\"A\\"\\nOf all."}\n')
+    whole = mixture().model_copy(update={"corpus": ("wiki.jsonl",)})
+    before = prepare(whole, data, tmp_path / "run")
+    assert read_corpus(tmp_path / "run").passages == [Passage(id="7", title="A", text="Of all.")]
+    (data / "wiki.jsonl").write_text('{"id": "7", "contents": "\\"A\\"\\nOf some."}\n')
+    assert prepare(whole, data, tmp_path / "run").passages != before.passages
 
 
 def questions_alone(data: Path, tmp_path: Path) -> list[Question]:

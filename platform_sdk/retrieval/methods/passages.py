@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -15,6 +16,29 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 @dataclass(frozen=True)
+class _Texts(Sequence[str]):
+    """Title and text of each passage, made when they are asked for."""
+
+    passages: Sequence[Passage]
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [_text(passage) for passage in self.passages[row]]
+        return _text(self.passages[row])
+
+
+def _text(passage: Passage) -> str:
+    return f"{passage.title}\n{passage.text}"
+
+
+@dataclass(frozen=True)
 class PassageMaterial(Material):
     """The passages of a corpus."""
 
@@ -22,7 +46,7 @@ class PassageMaterial(Material):
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Return title and text of each passage."""
-        return {"passages": [f"{passage.title}\n{passage.text}" for passage in self.passages]}
+        return {"passages": _Texts(self.passages)}
 
     def evidence(self, row: int, score: float) -> Evidence:
         """Return the passage in ``row`` as evidence."""
