@@ -70,7 +70,7 @@ def table() -> str:
     """The table as Markdown."""
     columns = {variant: sizes(variant) for variant in SHOWN}
     rows = [("", *(f"`{variant}`" for variant in SHOWN)), ("---",) * (len(SHOWN) + 1)]
-    for stands, title in ((True, "**all that stands**"), (False, "**for a while, at most**")):
+    for stands, title in ((True, "**permanent pods, total**"), (False, "**temporary jobs, total**")):
         names = sorted({name for found in columns.values() for standing, name in found if standing is stands})
         for name in names:
             rows.append((f"`{name}`", *(str(found.get((stands, name), "")) for found in columns.values())))
