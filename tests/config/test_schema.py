@@ -47,7 +47,7 @@ BEYOND = {
     "react: tools that exist, and their names": r"names no (class|function)|is neither a class|is not a function"
     r"|^an MCP server has|^two tools are named|^a tool must not be named",
     "program: one of three kinds, and its variables": r"^a program is a command|^environment is for a command"
-    r"|names no function; write|is not a function",
+    r"|names no function; write|is not a function|^url of an image must be",
     "graph: the extractor's model, overlapping chunks": r"^model is needed|^overlap_tokens must",
 }
 

@@ -44,7 +44,7 @@ def rows() -> Rows:
         ("corpus/questions.train.jsonl", "append", "was altered after step corpus"),
         ("manifest.jsonl", "remove", "was cut short, removed or written again"),
         ("recipe.json", "halve", "is not valid JSON"),
-        ("tracking/run.jsonl", "append", "is not valid JSON"),
+        ("tracking/run.jsonl", "append", "is not UTF-8, so it was altered"),
     ],
 )
 def test_damaged_file_of_a_finished_run_ends_the_command_with_one_error(

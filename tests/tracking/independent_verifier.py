@@ -1,114 +1,120 @@
-"""A verifier of run directories written from docs/manifest.md alone: it imports nothing of hopforge."""
+"""Independent verifier of runs, written from docs/manifest.md by someone who had not seen hopforge's code."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 
-OWN = ("done", "recipe.json", "plan.json", "cluster.json", "manifest.jsonl", "tracking/environment.json",
-       "tracking/run.jsonl", "tracking/digests.json", "tracking/verified.json", "tracking/lock",
-       "tracking/mlflow.json", "tracking/follower.log", "tracking/removed.jsonl")  # fmt: skip
-ENDS = ("/begun.json", "-step.json", ".seconds.json", "/drafts.jsonl", "/malformed.jsonl")
+MANIFEST, RUN_JOURNAL, ENVIRONMENT = "manifest.jsonl", "tracking/run.jsonl", "tracking/environment.json"
+FIELDS = ("sequence", "time", "event", "digests", "files", "inputs", "outputs", "licences", "settings", "journal",
+          "used", "jobs", "origin", "seeds", "images", "previous", "hash")  # fmt: skip
+START, *ENDS = "run started", "run ended: FINISHED", "run ended: FAILED", "run ended: KILLED"
+UNSEALED = ("done", "plan.json", "cluster.json", "tracking/digests.json", "tracking/verified.json", "tracking/lock",
+            "tracking/mlflow.json", "tracking/follower.log", "tracking/removed.jsonl")  # fmt: skip
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def compact(value: object, **options: bool) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, **options).encode()
+def canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def entry_of(line: bytes) -> dict | None:
-    """Return the entry of a line, if its hash is right and it is written in the one way."""
+def read_object(text: bytes) -> dict:
+    """The JSON object in `text`, empty if there is none."""
     try:
-        entry = json.loads(line)
-        body = {name: value for name, value in entry.items() if name != "hash"}
-        right = entry["hash"] == sha(compact(body, sort_keys=True)) and compact(entry) == line
-        return entry if right and isinstance(entry["sequence"], int) else None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+        value = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def milliseconds(time: str) -> int:
-    """Return a time such as 2026-11-23T15:46:58.682+00:00 as milliseconds since 1970."""
-    year, month, day = int(time[:4]), int(time[5:7]), int(time[8:10])
-    year, month = (year - 1, month + 12) if month < 3 else (year, month)
-    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
-    seconds = int(time[11:13]) * 3600 + int(time[14:16]) * 60 + int(time[17:19])
-    return (days * 86400 + seconds) * 1000 + int(time[20:23])
+    """Milliseconds since 1970 of a time like 2026-11-25T09:42:55.171+00:00."""
+    year, month, day, hour, minute, second = (int(time[at : at + 2]) for at in (2, 5, 8, 11, 14, 17))
+    year, month = (2000 + year, month - 3) if month > 2 else (1999 + year, month + 9)  # years that begin in March
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+    return (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + int(time[20:23])
 
 
-def events_of(content: bytes) -> list[dict] | None:
-    try:
-        events = [json.loads(line) for line in content.split(b"\n")[:-1]]
-        good = all(isinstance(e["event"], str) and isinstance(e["time"], int) for e in events)
-        return events if good and content[-1:] in (b"", b"\n") else None
-    except (ValueError, TypeError, KeyError):
-        return None
+def read_manifest(data: bytes) -> tuple[list[dict], bool]:
+    """The entries with the right hash, with their heads, and whether the chain is valid."""
+    entries, previous, valid = [], "0" * 64, data.endswith(b"\n")
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
+        entry = read_object(line)
+        event, digest = str(entry.get("event")), sha256(canonical({key: entry[key] for key in entry if key != "hash"}))
+        known = event == START or (number > 0 and (event in ENDS or event.startswith("step ")))
+        follows = entry.get("sequence") == number and entry.get("previous") == previous and entry.get("hash") == digest
+        ordered = list(entry) == [key for key in FIELDS if entry.get(key) or key in ("sequence", "digests")]
+        written = json.dumps(entry, ensure_ascii=False, separators=(",", ":")) == line.decode(errors="replace")
+        valid, previous = valid and known and follows and ordered and written, digest
+        if entry.get("hash") == digest:
+            entries.append(entry | {"event": event, "head": f"{number}:{digest}"})
+    return entries, valid
+
+
+def journal_of(entry: dict) -> str:
+    return f"tracking/steps/{entry['event'][5:]}.jsonl" if entry["event"].startswith("step ") else RUN_JOURNAL
+
+
+def ended_line(entry: dict, found: dict) -> bytes:
+    """The line that follows what `entry` seals of its journal, with the failure that `found` has if the digest fits."""
+    line = {"event": "ended", "manifest_head": entry["head"], "time": milliseconds(entry["time"])}
+    line["status"] = entry["event"].removeprefix("run ended: ") if entry["event"] in ENDS else "FINISHED"
+    failure = {key: found.get(key) for key in ("error", "step", "code", "oom_kills")}
+    fits = entry["digests"].get("failure", "") in ("", sha256(canonical(failure)))
+    line |= failure if "failure" in entry["digests"] else {}
+    return json.dumps(line, sort_keys=True).encode() + b"\n" if fits else b""
+
+
+def may_be_unsealed(path: str) -> bool:
+    *folders, name = parts = path.split("/")
+    listed = path in UNSEALED or name in ("begun.json", "drafts.jsonl", "malformed.jsonl")
+    listed |= name.endswith(("-step.json", ".seconds.json")) or (folders == ["outputs"] and name.endswith(".json"))
+    listed |= path.startswith(("logs/", "index/")) or "extractions" in folders
+    return listed or any(part.startswith((".", "checkpoint")) for part in parts)
 
 
 def verify(files: dict[str, bytes]) -> set[str]:
-    """Return the names of the files of a finished run that are altered, missing or added."""
-    bad: set[str] = set()
-    lines = files.get("manifest.jsonl", b"").split(b"\n")
-    entries = [entry for entry in map(entry_of, lines[:-1]) if entry]
-    previous = "0" * 64
+    """The paths that are altered, added or missing."""
+    entries, valid = read_manifest(files.get(MANIFEST, b""))
+    last = {journal_of(entry): entry for entry in entries}  # the entry of each step, and a start or end for the run
+    found = {path for path in files if path.startswith("tracking/steps/") and path.endswith(".jsonl")}
+    journals = {path: files.get(path, b"") for path in found | {RUN_JOURNAL, *last}}
+    lines = {path: [read_object(text) for text in data.split(b"\n")[:-1]] for path, data in journals.items()}
+    heads = {path: {str(line["manifest_head"]) for line in lines[path] if "manifest_head" in line} for path in journals}
+    valid = valid and set().union(*heads.values()) <= {entry[key] for entry in entries for key in ("head", "hash")}
+    named, seals = set() if valid else {MANIFEST}, {}
+    for path, data in journals.items():
+        size = last.get(path, {}).get("journal", {}).get("bytes", 0)
+        after = [line.get("event") for line in lines[path][data[:size].count(b"\n") :]]
+        ended = size > 0 and (path == RUN_JOURNAL or "started" not in after)  # a step that started again has not
+        events = all(isinstance(line.get("event"), str) and type(line.get("time")) is int for line in lines[path])
+        fits = not (valid and ended) or data[size:] == ended_line(last[path], (lines[path] or [{}])[-1])
+        if not events or not fits or (ended and data[-1:] != b"\n") or (path == RUN_JOURNAL and path not in files):
+            named.add(path)
     for number, entry in enumerate(entries):
-        if (entry["sequence"], entry["previous"]) != (number, previous):
-            bad.add("manifest.jsonl")
-        previous = entry["hash"]
-    if not entries or lines[-1] or len(entries) < len(lines) - 1:
-        bad.add("manifest.jsonl")
-    entries.sort(key=lambda entry: entry["sequence"])
-    heads = {f"{entry['sequence']}:{entry['hash']}" for entry in entries}
-    steps = {entry["event"][5:]: entry for entry in entries if entry["event"].startswith("step ")}
-    sealed = {o["path"]: o["sha256"] for entry in steps.values() for o in entry.get("outputs", ())}
-    journals = {f"tracking/steps/{step}.jsonl": entry for step, entry in steps.items()}
-    last = entries[-1] if entries else {"event": ""}
-    if last["event"].startswith("run ended: "):
-        journals["tracking/run.jsonl"] = last
-    named: set[str] = set()
-    for name in {*journals, "tracking/run.jsonl", *(n for n in files if n.startswith("tracking/steps/"))}:
-        if name not in files:
-            bad |= (
-                {name} if (name in journals and "manifest.jsonl" not in bad) or name == "tracking/run.jsonl" else set()
-            )
-            continue
-        events = events_of(files[name])
-        if events is None:
-            bad.add(name)
-        else:
-            named |= {event["manifest_head"] for event in events if event.get("manifest_head")}
-    if named - heads:
-        bad.add("manifest.jsonl")
-    if "manifest.jsonl" not in bad:
-        for name, entry in journals.items():
-            content, seal = files.get(name, b""), entry["journal"]
-            status = entry["event"][11:] if name == "tracking/run.jsonl" else "FINISHED"
-            head = f"{entry['sequence']}:{entry['hash']}"
-            end = {"event": "ended", "manifest_head": head, "status": status, "time": milliseconds(entry["time"])}
-            ended = json.dumps(end, sort_keys=True).encode() + b"\n"
-            if sha(content[: seal["bytes"]]) != seal["sha256"] or content[seal["bytes"] :] != ended:
-                bad.add(name)
-        sealed |= {o["path"]: o["sha256"] for o in last.get("outputs", ())}
-    starts = [entry for entry in entries if entry["event"] == "run started"]
-    sealed |= {o["path"]: o["sha256"] for entry in starts for o in entry.get("outputs", ())}
-    if starts:
-        sealed["tracking/environment.json"] = starts[-1]["digests"]["environment"]
-        try:
-            recipe = sha(compact(json.loads(files["recipe.json"]), sort_keys=True))
-        except (ValueError, KeyError):
-            recipe = ""
-        if recipe not in {entry["digests"]["recipe"] for entry in starts}:
-            bad.add("recipe.json")
-    for name, digest in sealed.items():
-        if not name.startswith("/") and name not in journals and sha(files.get(name, b"\0")) != digest:
-            bad.add(name)
-    if not any(name.startswith(("manifest.jsonl", "tracking/")) for name in bad):
-        for name in files:
-            own = name in OWN or name.endswith(ENDS) or name.startswith(("logs/", "index/"))
-            hidden = any(part.startswith(".") for part in name.split("/"))
-            if not (own or hidden or name in sealed or name in journals):
-                bad.add(name)
-    return bad
+        path, journal = journal_of(entry), entry.get("journal", {"bytes": 0, "sha256": sha256(b"")})
+        unstated = (number == 0 or entry["event"] in ENDS) and not heads[RUN_JOURNAL] & {entry["head"], entry["hash"]}
+        if valid and (unstated or sha256(journals[path][: journal["bytes"]]) != journal["sha256"]):
+            named.add(path)
+        if entry["event"] == START or (entry is last[path] if path != RUN_JOURNAL else valid and entry is entries[-1]):
+            seals |= {output["path"]: output["sha256"] for output in entry.get("outputs", [])} | entry.get("files", {})
+    starts = [entry["digests"] for entry in entries if entry["event"] == START]
+    finished = valid and entries[-1]["event"] == "run ended: FINISHED"
+    if finished and "environment" in starts[-1]:
+        seals[ENVIRONMENT] = starts[-1]["environment"]
+    recipe = sha256(canonical(read_object(files.get("recipe.json", b""))))
+    if valid and any(start.get("recipe") != recipe for start in starts):
+        named.add("recipe.json")
+    indexes = {path.split("/")[1] for path in files if path.startswith("index/")}
+    for path, digest in seals.items():
+        rebuilt = path.startswith("index/") and path.count("/") > 1 and path.split("/")[1] not in indexes
+        differs = path not in files or sha256(files[path]) != digest
+        if differs and not rebuilt and not path.startswith("/"):
+            named.add(path)
+    if finished and not any(path == MANIFEST or path.startswith("tracking/") for path in named):
+        others = files.keys() - {MANIFEST, "recipe.json", ENVIRONMENT, *seals, RUN_JOURNAL, *last}
+        named |= {path for path in others if not may_be_unsealed(path)}
+    return named
