@@ -79,6 +79,14 @@ def test_damaged_run_is_reported_and_the_others_are_listed(folder: Path) -> None
     assert "warning: run second is not listed" in done.stderr
 
 
+def test_run_with_a_score_that_is_no_number_is_reported(folder: Path) -> None:
+    path = folder / "first" / "eval-final" / "scores.json"
+    path.write_text(json.dumps({"phase": "eval-final", "metrics": {"em": {"value": "high"}}}))
+    done = hopforge_runs(folder, "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert f"warning: run first is not listed: {path}: contains no scores" in done.stderr
+
+
 @pytest.mark.parametrize("uri", ["sqlite:////{tmp}/absent/mlflow.db", "postgresql://u:p@127.0.0.1:1/mlflow"])
 def test_database_is_neither_opened_nor_created(folder: Path, tmp_path: Path, uri: str) -> None:
     before = sorted(tmp_path.rglob("*"))
