@@ -134,9 +134,8 @@ def server_rows(server: Server) -> list[RunRow]:
 
 def _server_row(run: dict[str, Any]) -> RunRow:
     info, data = run["info"], run["data"]
-    metrics, params, tags = (
-        {each["key"]: each["value"] for each in data.get(kind, ())} for kind in ("metrics", "params", "tags")
-    )
+    params, tags = ({each["key"]: each["value"] for each in data.get(kind, ())} for kind in ("params", "tags"))
+    metrics = {each["key"]: float(each["value"]) for each in data.get("metrics", ())}  # NaN is a text in JSON
     iterations = metrics.get("iteration")
     return RunRow(
         name=info["run_name"],
