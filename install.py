@@ -25,10 +25,14 @@ CERTIFICATES = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
 # Where Python may not write byte code (common in containers and CI), each process compiles these from source again, in
 # 23 CPU seconds besides the 15 of importing them, and uv installs no byte code. Compiling all 25,000 files took 50 CPU
 # seconds, and most are never imported; importing these once takes 38, which the second process has saved. Elsewhere the
-# first run writes the same byte code as it imports them, so doing it here would only delay make demo.
+# first run writes the same byte code as it imports them, so doing it here would only delay make demo. Packages of the
+# command line import their own modules late, so all modules of these are compiled.
 IMPORTED = (
     "import kfp.compiler, milvus_lite, mlflow.store.tracking.sqlalchemy_store, peft, pymilvus, sentence_transformers\n"
-    "import transformers.models.llama.modeling_llama"
+    "import transformers.models.llama.modeling_llama\n"
+    "import compileall, rich, ruamel.yaml, typer\n"
+    "for package in (rich, ruamel.yaml, typer):\n"
+    "    compileall.compile_dir(package.__path__[0], quiet=1)"
 )
 NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
 # Settings of pip by name; uv has for them an option that may be repeated, or a variable that an option overrides.

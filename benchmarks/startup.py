@@ -1,10 +1,11 @@
 """Start-up: CPU seconds of the commands that only read, relative to ``import pydantic, yaml``.
 
-The base is what a program pays at least that reads YAML into records. Every command runs in a process of its own, in
-turns, in two environments: *without* byte code, where Python has compiled nothing but its standard library and may
-write nothing (``PYTHONDONTWRITEBYTECODE=1`` after an installation by uv, common in containers and CI), and *with* byte
-code of every module. Each ratio is relative to the base in the same environment. ``hopforge runs`` lists ten runs that
-are made up here: their journals, manifests and scores are complete, and they are in an MLflow store.
+The base is the minimum for a program that reads YAML into records. Every command runs in a separate process, in turns,
+with ``PYTHONDONTWRITEBYTECODE=1`` (common in containers and CI), on two copies of hopforge: *installed*, with
+hopforge's byte code, as ``install.py`` leaves it, and *source*, without any ``__pycache__`` of hopforge. Both use the
+dependencies of this environment with the byte code that they have there, so run it in an environment made by
+``PYTHONDONTWRITEBYTECODE=1 make install``. ``hopforge runs`` lists ten generated runs with complete journals, manifests
+and scores, which are also in an MLflow store.
 
     python benchmarks/startup.py [--rounds 5] [--imports]
 """
@@ -12,14 +13,14 @@ are made up here: their journals, manifests and scores are complete, and they ar
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +30,8 @@ HOME = Path(__file__).parents[1]
 RECIPE = "pipelines/mygo/world.yaml"
 BASE = "import pydantic, yaml"
 GOALS = {"hopforge validate": 2.0, "hopforge runs": 3.0, "hopforge compile": 6.0}
+COPIED = ("platform_sdk", "components", "manifests", "pipelines", "studies")
+KINDS = ("installed", "source")
 IMPORTS = ("torch", "mlflow", "sentence_transformers")
 
 
@@ -52,19 +55,18 @@ def make_runs(folder: Path, count: int) -> None:
         finish_run(run_dir, "FINISHED")
 
 
-def standard_library_only(folder: Path) -> Path:
-    """Return a folder for ``PYTHONPYCACHEPREFIX`` that holds the byte code of Python's standard library only."""
-    for name in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
-        for cache in Path(name).rglob("__pycache__"):
-            if "site-packages" not in cache.parts:
-                shutil.copytree(cache, folder / cache.parent.relative_to("/"), dirs_exist_ok=True)
+def copy_hopforge(folder: Path) -> Path:
+    """Copy hopforge without byte code; Python imports a copy when it is started in its folder."""
+    for name in COPIED:
+        shutil.copytree(HOME / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
-def cpu_seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
+def cpu_seconds(command: Sequence[str], folder: Path) -> float:
     """Run a command; return the CPU seconds of its process and those that it waited for."""
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, cwd=HOME, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
@@ -94,27 +96,20 @@ def main() -> None:
         folder = Path(place)
         make_runs(folder / "runs", 10)
         rows = dict(commands(folder, options.imports))
-        plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        prefix = {
-            "without": standard_library_only(folder / "without"),
-            "with": standard_library_only(folder / "with"),
-        }
-        environments = {name: plain | {"PYTHONPYCACHEPREFIX": str(path)} for name, path in prefix.items()}
-        for command in rows.values():
-            cpu_seconds(command, environments["with"])  # writes the byte code
+        homes = {kind: copy_hopforge(folder / kind) for kind in KINDS}
+        compileall.compile_dir(homes["installed"] / "platform_sdk", quiet=1)
         found: dict[tuple[str, str], list[float]] = {}
         for _ in range(options.rounds):
             for name, command in rows.items():
-                for kind, environment in environments.items():
-                    seconds = cpu_seconds(command, environment | {"PYTHONDONTWRITEBYTECODE": "1"})
-                    found.setdefault((name, kind), []).append(seconds)
+                for kind, home in homes.items():
+                    found.setdefault((name, kind), []).append(cpu_seconds(command, home))
     seconds = {key: median(values) for key, values in found.items()}
-    print(f"{'CPU seconds, medians':28}{'without':>9}{'ratio':>8}{'with':>9}{'ratio':>8}{'goal':>8}")
+    print(f"{'CPU seconds, medians':28}" + "".join(f"{kind:>10}{'ratio':>8}" for kind in KINDS) + f"{'goal':>8}")
     for name in rows:
         parts = [f"{name:28}"]
-        for kind, width in (("without", 9), ("with", 9)):
+        for kind in KINDS:
             value = seconds[name, kind]
-            parts.append(f"{value:{width}.3f}{value / seconds[BASE, kind]:7.1f}x")
+            parts.append(f"{value:10.3f}{value / seconds[BASE, kind]:7.1f}x")
         print("".join(parts) + (f"{GOALS[name]:7.0f}x" if name in GOALS else ""))
 
 

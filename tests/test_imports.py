@@ -152,6 +152,23 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str]) -> None:
     assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
+def test_runs_imports_nothing_that_writes_or_trains_runs(tmp_path: Path) -> None:
+    (tmp_path / "first" / "tracking").mkdir(parents=True)
+    (tmp_path / "first" / "tracking" / "run.jsonl").touch()  # every run directory is read, also one without events
+    code = (
+        "import sys\nfrom platform_sdk.cli import main\n"
+        f"sys.argv[1:] = ['runs', {str(tmp_path)!r}]\n"
+        "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "run first is not listed" in done.stderr
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert "platform_sdk.tracking.listing" in loaded
+    assert not loaded & {"platform_sdk.records", "platform_sdk.tracking.runs", "platform_sdk.tracking.step"}
+    assert not loaded & {"mlflow", "numpy", "ruamel.yaml", "yaml"}
+
+
 def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
     # The settings of a retrieval method are defined alongside code that runs.
     recipes = [str(path) for path in RECIPES if path.parent.name in ("mygo", "arena", "evipath")]

@@ -67,6 +67,7 @@ def test_byte_code_is_written_only_where_python_may_not_write_it(install: Module
     compiling, importing = install.byte_code_commands("python", ["--editable", "."], forbidden)
     assert compiling[1:] == ["-m", "compileall", "-q", "platform_sdk"]
     assert "sentence_transformers" in importing[-1]
+    compile(importing[-1], "importing", "exec")
     assert install.without(install.NO_BYTE_CODE, forbidden) == {"PATH": "/bin"}
     assert install.byte_code_commands("python", ["--editable", "."], {"PATH": "/bin"}) == []
     assert install.byte_code_commands("python", ["--editable", ".[dev]"], forbidden) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -48,7 +49,7 @@ def runs(
                 say(f"warning: run {run_dir.name} is not listed: {error}", err=True)
         rows.sort(key=lambda row: row.started, reverse=True)
     if as_json:
-        typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
         return
     from rich.table import Table
 

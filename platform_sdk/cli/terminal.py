@@ -1,8 +1,9 @@
-"""Rich console that escapes control characters."""
+"""Rich console that escapes control characters and replaces no emoji codes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -12,7 +13,13 @@ from platform_sdk.display import printable
 
 
 class Terminal(Console):
-    """Console that escapes control characters in texts, but keeps its own styles."""
+    """Console that escapes control characters in texts, but keeps its own styles.
+
+    A text such as ``:key:`` stays as it is.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(emoji=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

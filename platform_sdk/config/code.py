@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -108,18 +109,26 @@ def add_source_folder(folder: Path) -> None:
 def source_file(module: str) -> Path | None:
     """Return the source file of a module; neither it nor the packages around it are imported."""
     top, *inner = module.split(".")
-    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
-    spec = next((spec for spec in specs if spec is not None), None)
+    spec = _found_spec(top)
     if spec is None:
         return None
-    path = Path(spec.origin) if spec.origin and spec.has_location else None
+    path = spec.origin if spec.origin and spec.has_location else None
     folders: Iterable[str] = spec.submodule_search_locations or ()
     for part in inner:
-        places = [Path(folder) / part for folder in folders]
-        files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{part}.py")))
-        path = next((file for file in files if os.path.isfile(file)), None)  # unlike Path's, also of too long a name
+        places = [os.path.join(folder, part) for folder in folders]
+        files = (file for place in places for file in (os.path.join(place, "__init__.py"), f"{place}.py"))
+        path = next(filter(os.path.isfile, files), None)
         if path is None:
-            folders = [str(place) for place in places if os.path.isdir(place)]  # a package without __init__.py
+            folders = filter(os.path.isdir, places)  # a package without __init__.py
         else:
-            folders = [str(path.parent)] if path.name == "__init__.py" else []
-    return path if path is not None and path.suffix == ".py" else None
+            folders = [os.path.dirname(path)] if os.path.basename(path) == "__init__.py" else []
+    return Path(path) if path is not None and path.endswith(".py") else None
+
+
+def _found_spec(top: str) -> ModuleSpec | None:
+    """Return the location of a top-level module: an imported one's own, else the first that a finder knows."""
+    imported: ModuleSpec | None = getattr(sys.modules.get(top), "__spec__", None)
+    if imported is not None:
+        return imported
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection
 from functools import cache
 from typing import Any, Literal
@@ -64,11 +65,14 @@ class Parameter(Declaration):
 
 @cache
 def _schema_model(name: str) -> ModelType:
-    try:
-        find_definition(name)
-    except ValueError as error:
-        raise UserError(f"schema {error}") from error
-    found = import_definition(name)
+    module, _, wanted = name.partition(":")
+    found = getattr(sys.modules.get(module), wanted, None)
+    if getattr(found, "__module__", None) != module:  # not imported yet, or not defined there
+        try:
+            find_definition(name)
+        except ValueError as error:
+            raise UserError(f"schema {error}") from error
+        found = import_definition(name)
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise UserError(f"schema {name} is not a pydantic model")
     return found

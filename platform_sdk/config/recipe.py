@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -32,11 +32,13 @@ from platform_sdk.config.source import (
     parse_value,
     suggestion,
 )
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.struct import Struct, models_in
 from platform_sdk.config.task import UNKNOWN, FromParameter, Group, Task
 from platform_sdk.config.whole import whole_numbers
 from platform_sdk.credentials import has_credentials
 from platform_sdk.display import excerpt, shortened
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class RecipeDocument(Struct):
@@ -90,6 +92,14 @@ class Recipe:
         """Every struct parameter as its pydantic model."""
         declared = self.pipeline.document.parameters
         return {name: self.settings(name) for name, parameter in declared.items() if parameter.type == "struct"}
+
+    def models(self, kind: type[M]) -> Iterator[tuple[FieldPath, M]]:
+        """Yield every model of a kind in the struct parameters, an outer one before those inside it, with its path."""
+        return ((path, model) for path, model in self._models if isinstance(model, kind))
+
+    @cached_property
+    def _models(self) -> tuple[tuple[FieldPath, BaseModel], ...]:
+        return tuple(models_in(self.structs))
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ) -> Recipe:

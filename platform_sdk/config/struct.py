@@ -1,13 +1,11 @@
 """Base of everything that is read from a file: a recipe's structs, declarations, specifications of steps."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.bounded_yaml import FieldPath
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class Struct(BaseModel):
@@ -24,14 +22,15 @@ def equal_to(default: Any) -> Callable[[Any], bool]:
     return lambda value: bool(value == default)
 
 
-def models_in(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:
-    """Yield every model of a kind in nested settings, an outer one before those inside it, with its place."""
-    if isinstance(value, kind):
-        yield path, value
+def models_in(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, BaseModel]]:
+    """Yield every model in nested settings, an outer one before those inside it, with its path."""
     inside: Iterable[tuple[str | int, Any]] = ()
-    if isinstance(value, BaseModel | dict):
-        inside = dict(value).items()
+    if isinstance(value, BaseModel):
+        yield path, value
+        inside = value
+    elif isinstance(value, dict):
+        inside = value.items()
     elif isinstance(value, tuple | list):
         inside = enumerate(value)
     for name, inner in inside:
-        yield from models_in(inner, kind, (*path, name))
+        yield from models_in(inner, (*path, name))

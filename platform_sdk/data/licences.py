@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from platform_sdk.config.dataset import HUB, DatasetSpec
-from platform_sdk.config.struct import Struct
+from platform_sdk.data.terms import Terms
 
 UNKNOWN = "unknown"
 OWN = "hopforge"
@@ -28,15 +28,6 @@ MODELS = "Apache-2.0"
 CARD = "README.md"
 SNAPSHOTS = "snapshots"
 """Folder of the hub's cache whose subfolders are named by commit."""
-
-
-class Terms(Struct):
-    """Revision and licence of a dataset or a base model; ``source`` names the statement of the licence."""
-
-    thing: str
-    revision: str
-    licence: str
-    source: str
 
 
 def dataset_terms(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Terms]:

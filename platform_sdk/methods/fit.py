@@ -12,14 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
-from platform_sdk.config.struct import models_in
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
@@ -30,29 +27,28 @@ if TYPE_CHECKING:
 
 def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what of a recipe cannot work: on any machine, and on the cluster if one is given."""
-    structs = recipe.structs
     model = str(recipe.parameters.get("model") or "")
     shape = local_shape(model)
-    online = any(spec.updates for _, spec in models_in(structs, OnlineSpec))
+    online = any(spec.updates for _, spec in recipe.models(OnlineSpec))
     found: list[tuple[FieldPath, str]] = []
-    for path, engine in models_in(structs, EngineSpec):
+    for path, engine in recipe.models(EngineSpec):
         parallel = int(engine.extra.get("tensor_parallel_size", 1))
         if shape is not None and (fault := tensor_parallel_fault(parallel, shape.heads, shape.key_value_heads)):
             found.append(((*path, "extra", "tensor_parallel_size"), fault))
         if online and (fault := engine.beside_training_fault):
             found.append(((*path, "engine"), fault))
-        if engine.searching and any(spec.url is None for _, spec in models_in(structs, RetrievalSpec)):
+        if engine.searching and any(spec.url is None for _, spec in recipe.models(RetrievalSpec)):
             found.append(
                 ((*path, "searching"), "searches in threads need a service: set retrieval.url, or searching 0")
             )
         if cluster is not None:
-            found += _on_cluster(cluster, engine, path, structs, online)
+            found += _on_cluster(cluster, engine, path, recipe, online)
     if cluster is not None and cluster.job.resources.gpu_memory is not None:
         from platform_sdk.config.cluster import bytes_of
 
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
-        for path, spec in models_in(structs, OptimiserSpec):
+        for path, spec in recipe.models(OptimiserSpec):
             if isinstance(spec, OnlineSpec) and not spec.updates:
                 continue
             if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
@@ -64,16 +60,15 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
 
 
 def _on_cluster(
-    cluster: ClusterSpec, engine: EngineSpec, path: FieldPath, structs: dict[str, BaseModel],
-    online: bool,
-) -> Iterator[tuple[FieldPath, str]]:  # fmt: skip
+    cluster: ClusterSpec, engine: EngineSpec, path: FieldPath, recipe: Recipe, online: bool
+) -> Iterator[tuple[FieldPath, str]]:
     gpus, nodes = cluster.job.resources.gpus, cluster.job.nodes
     sampling = 0 if engine.brings_server else gpus  # processes that only ask a server of their job's have none
     if sampling and engine.gpus_each > gpus:
         yield (*path, "extra"), f"an engine takes {engine.gpus_each} GPUs, but a pod has {gpus} (job.resources.gpus)"
         return
     processes = nodes * max(sampling // engine.gpus_each or 1, gpus if online else 0)
-    for place, retrieval in models_in(structs, RetrievalSpec):
+    for place, retrieval in recipe.models(RetrievalSpec):
         if processes > 1 and (reason := retrieval.single_process_reason) is not None:
             yield place, f"the cluster's jobs have {processes} processes, but {reason}"
 

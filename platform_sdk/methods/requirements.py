@@ -29,7 +29,6 @@ from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
 from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
-from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
@@ -109,19 +108,20 @@ def _method(recipe: Recipe) -> Iterator[Found]:
 
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:
-    structs = recipe.structs
+    if getattr(recipe.structs.get("agent"), "reward", None) is not None:
+        return
     specs: list[tuple[FieldPath, SelectionSpec | SessionsSpec]] = [
-        *models_in(structs, SelectionSpec),
-        *models_in(structs, SessionsSpec),
+        *recipe.models(SelectionSpec),
+        *recipe.models(SessionsSpec),
     ]
     for path, chosen in specs:
-        if chosen.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
+        if chosen.reward == "own":
             yield (*path, "reward"), NO_OWN_REWARD
 
 
 def _credit(recipe: Recipe) -> Iterator[Found]:
     own = getattr(recipe.structs.get("agent"), "credit", None)
-    for path, online in models_in(recipe.structs, OnlineSpec):
+    for path, online in recipe.models(OnlineSpec):
         if own is not None and online.credit != GroupCreditSpec():
             yield (*path, "credit"), "credits whole trajectories, and agent.credit each step; set one of them"
         elif isinstance(online.credit, InformationGainSpec):
@@ -144,9 +144,9 @@ def _program(recipe: Recipe) -> Iterator[Found]:
 
 
 def _triples(recipe: Recipe) -> Iterator[Found]:
-    structs, environment = recipe.structs, recipe.parameters.get("environment", "")
-    specs = [spec for _, spec in models_in(structs, RetrievalSpec) if spec.url is None]
-    there = [dataset.format == "world" or dataset.triples for _, dataset in models_in(structs, DatasetSpec)]
+    environment = recipe.parameters.get("environment", "")
+    specs = [spec for _, spec in recipe.models(RetrievalSpec) if spec.url is None]
+    there = [dataset.format == "world" or dataset.triples for _, dataset in recipe.models(DatasetSpec)]
     own = ENVIRONMENTS.get(environment)  # a module of one's own is imported by a run only
     methods = [spec.method or (own and own.method) for spec in specs]
     if there and not any(there) and "triples" in methods:
@@ -155,7 +155,7 @@ def _triples(recipe: Recipe) -> Iterator[Found]:
 
 def _data(recipe: Recipe) -> Iterator[Found]:
     folder = recipe.parameters.get("data_dir")
-    for path, dataset in models_in(recipe.structs, DatasetSpec):
+    for path, dataset in recipe.models(DatasetSpec):
         for field in ("train", "eval", "corpus", "triples", "labels"):
             named = getattr(dataset, field) or ()
             for one in (named,) if isinstance(named, str) else named:
@@ -185,7 +185,7 @@ def _graph(recipe: Recipe) -> Iterator[Found]:
     builders = [step for step, _ in recipe.pipeline.document.placed_steps() if step.component == GRAPH]
     if not builders or any(task.component == GRAPH for task in recipe.plan):
         return
-    for path, retrieval in models_in(recipe.structs, RetrievalSpec):
+    for path, retrieval in recipe.models(RetrievalSpec):
         if retrieval.method in GRAPH_METHODS:
             yield (
                 (*path, "method"),
@@ -221,7 +221,7 @@ def named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
             if isinstance(value, str) and value and isinstance(wire, Constant | FromParameter):
                 path = next((name for name, one in recipe.parameters.items() if one == value), "model")
                 yield (path,), value
-    for place, graph in models_in(recipe.structs, GraphSpec):
+    for place, graph in recipe.models(GraphSpec):
         if graph.model is not None:
             yield (*place, "model"), graph.model
 
@@ -241,7 +241,7 @@ def _model(path: FieldPath, name: str) -> Iterator[Found]:
 
 
 def _encoders(recipe: Recipe) -> Iterator[Found]:
-    for place, retrieval in models_in(recipe.structs, RetrievalSpec):
+    for place, retrieval in recipe.models(RetrievalSpec):
         if retrieval.encoder is None or retrieval.encoder.startswith("openai:"):
             continue
         path, name = (*place, "encoder"), retrieval.encoder
@@ -290,12 +290,12 @@ def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
 
 
 def _packages(recipe: Recipe) -> Iterator[Found]:
-    for path, engine in models_in(recipe.structs, EngineSpec):
+    for path, engine in recipe.models(EngineSpec):
         vllm = engine.engine == "vllm" or (engine.brings_server and not os.environ.get(VLLM_PYTHON))
         if vllm and importlib.util.find_spec("vllm") is None:
             message = "vLLM is not installed; run: pip install hopforge[sample]"
             yield (*path, "engine"), message, "package.not-installed"
-    for path, optimiser in models_in(recipe.structs, OptimiserSpec):
+    for path, optimiser in recipe.models(OptimiserSpec):
         if optimiser.deepspeed is not None and importlib.util.find_spec("deepspeed") is None:
             message = "DeepSpeed is not installed; run: pip install hopforge[train]"
             yield (*path, "deepspeed"), message, "package.not-installed"
@@ -304,25 +304,24 @@ def _packages(recipe: Recipe) -> Iterator[Found]:
 def _gpus(recipe: Recipe) -> Iterator[Found]:
     if any(path for pattern in GPU_DEVICES for path in Path("/dev").glob(pattern)):
         return
-    for path, settings in models_in(recipe.structs, BaseModel):
+    for path, settings in recipe.models(BaseModel):
         device = getattr(settings, "device", "")
         if isinstance(device, str) and device.startswith("cuda"):
             yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu"
 
 
 def _searchers(recipe: Recipe) -> Iterator[Found]:
-    structs = recipe.structs
-    reasons = [spec.single_process_reason for _, spec in models_in(structs, RetrievalSpec)]
+    reasons = [spec.single_process_reason for _, spec in recipe.models(RetrievalSpec)]
     reason = next(filter(None, reasons), None)
     if reason is None:
         return
-    for path, spec in models_in(structs, BaseModel):
+    for path, spec in recipe.models(BaseModel):
         several = isinstance(spec, EngineSpec | OnlineSpec) and (spec.processes or 1) > 1
         if several and path[0] != "graph":
             yield (*path, "processes"), f"is more than one, but {reason}"
 
 
 def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
-    for path, engine in models_in(recipe.structs, EngineSpec):
+    for path, engine in recipe.models(EngineSpec):
         if (engine.engine == "vllm" or engine.brings_server) and cluster.job.sampler is None:
             yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"

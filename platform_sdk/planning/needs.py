@@ -16,7 +16,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.shipped import ASSETS
-from platform_sdk.config.struct import Struct, models_in
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
 from platform_sdk.methods.fit import local_shape
 from platform_sdk.methods.requirements import named_models
@@ -136,11 +136,11 @@ def _downloads(recipe: Recipe) -> Iterator[Download]:
         if _is_on_hub(name) and not _cached("models", name):
             size = parameters_in_name(name)
             yield Download(kind="model", name=name, least_bytes=None if size is None else int(HALF * size))
-    for _, retrieval in models_in(recipe.structs, RetrievalSpec):
+    for _, retrieval in recipe.models(RetrievalSpec):
         encoder = retrieval.encoder
         if retrieval.url is None and encoder and _is_on_hub(encoder) and not _cached("models", encoder):
             yield Download(kind="encoder", name=encoder)
-    for _, dataset in models_in(recipe.structs, DatasetSpec):
+    for _, dataset in recipe.models(DatasetSpec):
         for field in ("train", "eval", "corpus", "triples", "labels"):
             value = getattr(dataset, field) or ()
             for name in (value,) if isinstance(value, str) else value:

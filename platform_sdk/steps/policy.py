@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs, step_name
 
 if TYPE_CHECKING:
-    from platform_sdk.data.licences import Terms
+    from platform_sdk.data.terms import Terms
 
 
 class Inputs(StepInputs):

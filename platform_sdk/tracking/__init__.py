@@ -7,7 +7,19 @@ delivers the journal to MLflow while the run lasts (``delivery.py``, ``inputs.py
 finished steps.
 """
 
-from platform_sdk.tracking.runs import RunInfo, finish_run, mlflow_run_id, start_run, step_run
-from platform_sdk.tracking.step import StepRun
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from platform_sdk.tracking.runs import RunInfo, finish_run, mlflow_run_id, start_run, step_run
+    from platform_sdk.tracking.step import StepRun
 
 __all__ = ["RunInfo", "StepRun", "finish_run", "mlflow_run_id", "start_run", "step_run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``runs.py`` at the first use of a name, since reading runs does not need the modules that write them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from platform_sdk.tracking import runs
+
+    return getattr(runs, name)

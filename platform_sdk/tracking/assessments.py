@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.records import Rollout
 from platform_sdk.tracking.findings import Finding
+
+if TYPE_CHECKING:
+    from platform_sdk.records import Rollout
 
 ANSWERS = "expected_answers"
 """Name of the expectation with a question's gold answers."""

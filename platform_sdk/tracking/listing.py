@@ -9,11 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, read_object
@@ -41,10 +40,10 @@ RUN_DIR = "hopforge.run_dir"
 """Tag of an MLflow run with its run directory."""
 
 
-class RunRow(BaseModel):
+@dataclass(frozen=True)
+class RunRow:
     """Row of a run. Scores are in 0..1, or None if not evaluated yet; ``started`` is UTC, ISO 8601."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     recipe: str
     run_id: str | None
@@ -135,9 +134,8 @@ def server_rows(server: Server) -> list[RunRow]:
 
 def _server_row(run: dict[str, Any]) -> RunRow:
     info, data = run["info"], run["data"]
-    metrics, params, tags = (
-        {each["key"]: each["value"] for each in data.get(kind, ())} for kind in ("metrics", "params", "tags")
-    )
+    params, tags = ({each["key"]: each["value"] for each in data.get(kind, ())} for kind in ("params", "tags"))
+    metrics = {each["key"]: float(each["value"]) for each in data.get("metrics", ())}  # NaN is a text in JSON
     iterations = metrics.get("iteration")
     return RunRow(
         name=info["run_name"],
@@ -179,8 +177,8 @@ def _scores(run_dir: Path, phase: str) -> dict[str, float]:
         return {}
     metrics: Any = read_object(path).get("metrics")
     try:
-        return {name: score["value"] for name, score in metrics.items()}
-    except (AttributeError, KeyError, TypeError) as error:
+        return {name: float(score["value"]) for name, score in metrics.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: contains no scores; run the recipe again in a new --workdir") from error
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
-from platform_sdk.data.licences import Terms
+from platform_sdk.data.terms import Terms
 from platform_sdk.files import REMEDY, whole_lines
 from platform_sdk.run_dir import RunDir
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.data.licences import Terms
+from platform_sdk.data.terms import Terms
 from platform_sdk.files import read_object, sha256
 from platform_sdk.tracking.assessments import RewardSources
 from platform_sdk.tracking.journal import DIGEST, Journal

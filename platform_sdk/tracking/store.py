@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from platform_sdk.credentials import without_credentials
 
@@ -28,6 +28,7 @@ class DeliveryState(BaseModel):
     ``ended_in`` is the store (``stored_in``) that received the end of the run; empty before.
     """
 
+    model_config = ConfigDict(defer_build=True)
     run_id: str | None = None
     adopted: bool = False
     experiment_id: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -79,6 +80,14 @@ def test_damaged_run_is_reported_and_the_others_are_listed(folder: Path) -> None
     assert "warning: run second is not listed" in done.stderr
 
 
+def test_run_with_a_score_that_is_no_number_is_reported(folder: Path) -> None:
+    path = folder / "first" / "eval-final" / "scores.json"
+    path.write_text(json.dumps({"phase": "eval-final", "metrics": {"em": {"value": "high"}}}))
+    done = hopforge_runs(folder, "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert f"warning: run first is not listed: {path}: contains no scores" in done.stderr
+
+
 @pytest.mark.parametrize("uri", ["sqlite:////{tmp}/absent/mlflow.db", "postgresql://u:p@127.0.0.1:1/mlflow"])
 def test_database_is_neither_opened_nor_created(folder: Path, tmp_path: Path, uri: str) -> None:
     before = sorted(tmp_path.rglob("*"))
@@ -121,7 +130,7 @@ class Mlflow(BaseHTTPRequestHandler):
             answer: dict[str, Any] = {"experiments": [{"experiment_id": number}]}
             answer |= {"next_page_token": "more"} if number == "0" else {}
         else:
-            metrics = {"iteration": 2, "eval-start/em": 0.125, "eval-final/em": 0.5, "eval-final/f1": 0.75}
+            metrics = {"iteration": 2, "eval-start/em": 0.125, "eval-final/em": 0.5, "eval-final/f1": "NaN"}
             tags = {"hopforge.run_dir": "/runs/first", "weights": WEIGHTS}
             run = {
                 "info": {"run_id": "f" * 32, "run_name": "first", "status": "FINISHED", "start_time": STARTED},
@@ -157,7 +166,8 @@ def test_runs_of_a_server_are_asked_for_with_its_credentials(mlflow_url: str) ->
     assert (done.returncode, done.stderr.splitlines()) == (0, ["loaded"])
     [row] = json.loads(done.stdout)
     assert (row["name"], row["recipe"], row["iterations"], row["run_dir"]) == ("first", "world", 2, "/runs/first")
-    assert (row["em_start"], row["em_final"], row["f1_start"], row["f1_final"]) == (0.125, 0.5, None, 0.75)
+    assert (row["em_start"], row["em_final"], row["f1_start"]) == (0.125, 0.5, None)
+    assert math.isnan(row["f1_final"]), "MLflow's REST API has NaN as a text"
     assert (row["started"], row["weights"]) == ("2023-11-14T22:13:20+00:00", WEIGHTS)
     *_, (path, search, authorization) = Mlflow.requests
     assert (path, search["experiment_ids"]) == ("/api/2.0/mlflow/runs/search", ["0", "1"])

@@ -33,6 +33,14 @@ def hopforge(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return captured.out + captured.err
 
 
+def test_terminal_leaves_emoji_codes_as_they_are() -> None:
+    out = io.StringIO()
+    table = Table("run")
+    table.add_row("night:star:run")
+    Terminal(file=out).print(table)
+    assert "night:star:run" in out.getvalue()
+
+
 def test_ids_of_files_do_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from platform_sdk.data.licences import Terms
+from platform_sdk.data.terms import Terms
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, start_run, step_run
