@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ class Store:
     def __init__(self, uri: str) -> None:
         if uri.startswith(("http://", "https://")):
             Server(uri).check()  # MLflow's client tries again for minutes
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a bar for each run
         from mlflow import MlflowClient
 
         self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -129,10 +131,12 @@ class Store:
         parsed = urlparse(uri)
         if parsed.scheme in ("", "file"):
             return self._moved(Path(unquote(parsed.path)))
-        from mlflow.artifacts import download_artifacts
+        from mlflow.artifacts import download_artifacts, list_artifacts
 
         target = self._temporary.enter_context(tempfile.TemporaryDirectory())
-        return Path(download_artifacts(artifact_uri=uri, dst_path=target, tracking_uri=self.client.tracking_uri))
+        where = {"artifact_uri": uri, "tracking_uri": self.client.tracking_uri}
+        # MLflow takes a folder without files for a file, and fails.
+        return Path(download_artifacts(**where, dst_path=target) if list_artifacts(**where) else target)
 
     def _moved(self, path: Path) -> Path:
         """Return the location of a recorded directory next to the store, which may have been moved or copied."""

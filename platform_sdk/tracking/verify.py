@@ -17,6 +17,7 @@ from platform_sdk.tracking.log.approvers import Approvers
 from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import contains_run
 from platform_sdk.tracking.store import WEIGHTS, folder_uri
+from platform_sdk.tracking.store_errors import reason
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
 
@@ -84,8 +85,9 @@ def _verify_model(model: RegisteredModel, folder: Path, log: LogCheck) -> Verifi
         with Store(uri) as store:
             return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
     except (MlflowException, OSError) as error:
-        reason = without_credentials(str(error)).partition("\n")[0]
-        raise UserError(f"MLflow store {without_credentials(uri)}: {reason}; check MLFLOW_TRACKING_URI") from error
+        raise UserError(
+            f"MLflow store {without_credentials(uri)}: {reason(error)}; check MLFLOW_TRACKING_URI"
+        ) from error
 
 
 def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
@@ -145,6 +147,6 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
             else:
                 version = client.get_model_version(name, model["version"])
     except MlflowException as error:
-        raise UserError(f"{model[0]}: no run directory, and no registered model ({error.message})") from error
+        raise UserError(f"{model[0]}: no run directory, and no registered model ({reason(error)})") from error
     weights = str(version.tags.get(WEIGHTS, ""))
     return RegisteredModel(str(version.name), str(version.version), weights, str(version.run_id))

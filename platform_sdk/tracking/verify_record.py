@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.tracking.findings import OUTCOMES, Verification, exit_status
+from platform_sdk.tracking.store_errors import reason
 from platform_sdk.tracking.stored import Store
 from platform_sdk.tracking.verify_mlflow import VERIFIED
 
@@ -37,6 +38,6 @@ def record(results: Sequence[Verification], uri: str) -> list[str]:
                     lines.append(f"{result.run}: tag {VERIFIED}: {text}")
     except MlflowException as error:
         raise UserError(
-            f"MLflow store {without_credentials(uri)}: {error.message}; nothing more is recorded"
+            f"MLflow store {without_credentials(uri)}: {reason(error)}; nothing more is recorded"
         ) from error
     return lines
