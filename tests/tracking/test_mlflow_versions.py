@@ -99,9 +99,8 @@ def test_artifact_folder_without_files_is_an_empty_folder(uri: str) -> None:
         assert list(store.folder("mlflow-artifacts:/1/a-run/artifacts").iterdir()) == []
 
 
-REFUSED = (
-    "API request to endpoint /api/2.0/mlflow/logged-models/search failed with error code {} != 200. Response body: "
-)
+SEARCH = "/api/2.0/mlflow/logged-models/search"
+REFUSED = f"API request to endpoint {SEARCH} failed with error code {{}} != 200. Response body: "
 
 
 @pytest.mark.parametrize(
@@ -109,8 +108,7 @@ REFUSED = (
     [
         (
             ValueError(REFUSED.format(404) + f"'{NO_PAGE}'"),
-            "HTTP 404 for /api/2.0/mlflow/logged-models/search, which this server does not have; use a server of "
-            "MLflow 3.4 or later",
+            f"HTTP 404 for {SEARCH}, which this server does not have; use a server of MLflow 3.4 or later",
         ),
         (ValueError(REFUSED.format(502) + "'<html>\n<p>Bad gateway'"), f"HTTP 502 for {SEARCH}"),
         (
