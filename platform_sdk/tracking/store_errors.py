@@ -17,8 +17,12 @@ REFUSED = re.compile(r"API request to endpoint (?P<path>\S+) failed with error c
 
 def reason(error: Exception) -> str:
     """Return the cause of an error of MLflow in one line, without passwords."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     text = without_credentials(str(getattr(error, "message", error)))
     refused = REFUSED.search(text)
+    if isinstance(error, SQLAlchemyError):
+        return text.partition("\n")[0]  # the statement follows
     if isinstance(error, NotImplementedError):  # MLflow's client compares versions
         return f"{text}; {REMEDY}"
     if refused is None:
@@ -38,10 +42,11 @@ def store_errors(uri: str) -> Iterator[None]:
         UserError: the store refused or could not be reached.
     """
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, NotImplementedError) as error:
+    except (MlflowException, SQLAlchemyError, NotImplementedError) as error:
         raise UserError(f"MLflow store {without_credentials(uri)}: {reason(error)}") from error
     except ModuleNotFoundError as error:  # SQLAlchemy imports a database's driver when it connects
         raise UserError(

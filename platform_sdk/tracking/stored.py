@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.tracking.replay import StoredModel, StoredRun, StoredVersion, dataset_key
 from platform_sdk.tracking.server import Server
@@ -24,17 +25,20 @@ class Store:
     """Read access to an MLflow store. Use as a context: downloaded artifacts are removed at its end.
 
     Raises:
-        UserError: the store is a server that does not answer.
+        UserError: the store is a server that does not answer or is too old, or a file that does not exist.
     """
 
     def __init__(self, uri: str) -> None:
         if uri.startswith(("http://", "https://")):
             Server(uri).check()  # MLflow's client tries again for minutes
+        path = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        if path is not None and not path.is_file():  # MLflow would create it
+            raise UserError(f"MLflow store {uri}: no such file; check MLFLOW_TRACKING_URI")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a bar for each run
         from mlflow import MlflowClient
 
         self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        self._folder = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else None
+        self._folder = None if path is None else path.parent
         self._temporary = ExitStack()
 
     def __enter__(self) -> Store:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
@@ -17,7 +16,7 @@ from platform_sdk.tracking.log.approvers import Approvers
 from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import contains_run
 from platform_sdk.tracking.store import WEIGHTS, folder_uri
-from platform_sdk.tracking.store_errors import reason
+from platform_sdk.tracking.store_errors import reason, store_errors
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
 
@@ -75,19 +74,12 @@ def verify_target(
 
 def _verify_model(model: RegisteredModel, folder: Path, log: LogCheck) -> Verification:
     """Verify a registered model whose run directory is not at hand."""
-    from mlflow.exceptions import MlflowException
-
     from platform_sdk.tracking.stored import Store
     from platform_sdk.tracking.verify_model import ModelCheck
 
     uri = registry_uri(folder)
-    try:
-        with Store(uri) as store:
-            return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
-    except (MlflowException, OSError) as error:
-        raise UserError(
-            f"MLflow store {without_credentials(uri)}: {reason(error)}; check MLFLOW_TRACKING_URI"
-        ) from error
+    with store_errors(uri), Store(uri) as store:
+        return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
 
 
 def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
@@ -127,7 +119,7 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
     """Return a version of a registered model: ``name@alias`` or ``name/3``.
 
     Raises:
-        UserError: there is no such model.
+        UserError: there is no such model, or the store cannot be read.
     """
     from mlflow.exceptions import MlflowException
 
@@ -137,16 +129,16 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
     if model is None:
         raise UserError(f"{target}: is no registered model; write name@alias or name/3")
     uri = registry_uri(folder)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    if uri == folder_uri(folder) and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise UserError(f"{model[0]}: no run directory, and {folder} has no MLflow store; name it with --folder")
-    try:
-        with Store(uri) as store:
-            client, name = store.client, model["name"]
+    with store_errors(uri), Store(uri) as store:
+        client, name = store.client, model["name"]
+        try:
             if model["alias"]:
                 version = client.get_model_version_by_alias(name, model["alias"])
             else:
                 version = client.get_model_version(name, model["version"])
-    except MlflowException as error:
-        raise UserError(f"{model[0]}: no run directory, and no registered model ({reason(error)})") from error
+        except MlflowException as error:
+            raise UserError(f"{model[0]}: no run directory, and no registered model ({reason(error)})") from error
     weights = str(version.tags.get(WEIGHTS, ""))
     return RegisteredModel(str(version.name), str(version.version), weights, str(version.run_id))

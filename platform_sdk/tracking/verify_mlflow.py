@@ -54,7 +54,7 @@ def check_mlflow(files: FileCheck) -> StoreResult:
         with Store(uri) as store:
             check = StoreCheck(files, store)
             return StoreResult(list(check.findings()), check.versions, check.run_id)
-    except (MlflowException, SQLAlchemyError, UserError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, NotImplementedError, UserError, OSError) as error:
         return StoreResult([Finding(thing=shown, kind="not checkable", found=reason(error))])
 
 

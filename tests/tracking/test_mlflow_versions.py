@@ -25,6 +25,7 @@ from platform_sdk.tracking.stored import Store
 from tests.tracking.small_run import RUN, write_small_run
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
+COMMANDS = (["verify"], ["audit"], ["lineage"], ["approve", "--note", "Read."])
 NO_RUN = json.dumps({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run with id=0 not found"})
 NO_PAGE = """<!doctype html>
 <html lang=en>
@@ -71,7 +72,7 @@ def uri(request: pytest.FixtureRequest) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("uri", ["2.22.5", "3.0.1", "3.3.2"], indirect=True)
+@pytest.mark.parametrize("uri", ["2.22.5", "3.0.1", "3.4.0"], indirect=True)
 def test_server_that_is_too_old_is_named_in_one_sentence(
     uri: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,14 +82,14 @@ def test_server_that_is_too_old_is_named_in_one_sentence(
     assert (verified.exit_code, finding["kind"], finding["thing"]) == (3, "not checkable", f"MLflow store {uri}")
     sentence = finding["found"]
     assert sentence.startswith(f"MLflow server {uri}: its version is ")
-    assert sentence.endswith("; use a server of MLflow 3.4 or later")
-    for command in (["verify"], ["audit"], ["lineage"], ["approve", "--note", "Read."]):
+    assert sentence.endswith("; use a server of MLflow 3.10 or later")
+    for command in COMMANDS:
         done = CliRunner().invoke(app, [command[0], "small@small", "--folder", str(folder), *command[1:]])
         assert isinstance(done.exception, UserError), command
         assert str(done.exception) == sentence
 
 
-@pytest.mark.parametrize("uri", ["3.4.0", "3.18.0.dev0", "4.0", "unknown", ""], indirect=True)
+@pytest.mark.parametrize("uri", ["3.10.1", "3.18.0.dev0", "4.0", "unknown", ""], indirect=True)
 def test_server_of_a_later_or_unknown_version_is_used(uri: str) -> None:
     Server(uri).check()
 
@@ -108,12 +109,12 @@ REFUSED = f"API request to endpoint {SEARCH} failed with error code {{}} != 200.
     [
         (
             ValueError(REFUSED.format(404) + f"'{NO_PAGE}'"),
-            f"HTTP 404 for {SEARCH}, which this server does not have; use a server of MLflow 3.4 or later",
+            f"HTTP 404 for {SEARCH}, which this server does not have; use a server of MLflow 3.10 or later",
         ),
         (ValueError(REFUSED.format(502) + "'<html>\n<p>Bad gateway'"), f"HTTP 502 for {SEARCH}"),
         (
             NotImplementedError("log_spans is not supported: MLflow server version 3.0.1 is less than 3.4"),
-            "log_spans is not supported: MLflow server version 3.0.1 is less than 3.4; use a server of MLflow 3.4 or "
+            "log_spans is not supported: MLflow server version 3.0.1 is less than 3.4; use a server of MLflow 3.10 or "
             "later",
         ),
         (
@@ -135,6 +136,25 @@ def test_run_is_not_delivered_to_a_server_that_is_too_old_with_one_sentence(
         write_small_run(tmp_path / RUN)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"MLflow store {uri}: HTTP 404 for /api/2.0/mlflow/")
+
+
+@pytest.mark.parametrize("content", [None, b"not a database" * 100])
+def test_store_that_is_missing_or_damaged_is_named_in_one_sentence(
+    content: bytes | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.db"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    cause = "no such file; check MLFLOW_TRACKING_URI" if content is None else "(sqlite3.DatabaseError) file is not a"
+    for command in COMMANDS:
+        done = CliRunner().invoke(app, [command[0], "small@small", "--folder", str(folder), *command[1:]])
+        assert isinstance(done.exception, UserError), command
+        assert str(done.exception).startswith(f"MLflow store sqlite:///{path}: {cause}")
+        assert "\n" not in str(done.exception)
+    done = CliRunner().invoke(app, ["verify", str(folder / RUN), "--record"])
+    assert isinstance(done.exception, UserError)
+    assert path.exists() == (content is not None)
 
 
 @pytest.mark.slow
