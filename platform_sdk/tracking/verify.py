@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
@@ -78,8 +79,11 @@ def _verify_model(model: RegisteredModel, folder: Path, log: LogCheck) -> Verifi
     from platform_sdk.tracking.verify_model import ModelCheck
 
     uri = registry_uri(folder)
-    with store_errors(uri), Store(uri) as store:
-        return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
+    try:
+        with store_errors(uri), Store(uri) as store:
+            return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
+    except OSError as error:  # of its artifacts
+        raise UserError(f"MLflow store {without_credentials(uri)}: {reason(error)}") from error
 
 
 def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
