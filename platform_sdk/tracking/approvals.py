@@ -15,6 +15,7 @@ from platform_sdk.tracking.log.chain import APPROVED, WITHDRAWN, LogEntry, State
 from platform_sdk.tracking.log.client import open_log
 from platform_sdk.tracking.log.keys import SigningKey
 from platform_sdk.tracking.store import store_uri
+from platform_sdk.tracking.store_errors import store_errors
 from platform_sdk.tracking.stored import Store
 from platform_sdk.tracking.verify import RegisteredModel, registered_model, verify_target
 from platform_sdk.tracking.verify_log import ALIAS, TAG
@@ -72,7 +73,7 @@ def _require_whole(model: str, folder: Path) -> None:
 
 
 def _publish(version: RegisteredModel, uri: str, entry: LogEntry) -> None:
-    with Store(uri) as store:
+    with store_errors(uri), Store(uri) as store:
         client = store.client
         if entry.event == APPROVED:
             client.set_registered_model_alias(version.name, ALIAS, version.version)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_model, write_text
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking.adoption import PARENT, adopted_run, given_to_step
@@ -46,6 +45,7 @@ from platform_sdk.tracking.store import (
     store_uri,
     stored_in,
 )
+from platform_sdk.tracking.store_errors import store_errors
 from platform_sdk.tracking.traces import deliver_rollouts
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Delivery:
         if self._state_path.is_file():
             self.state = self._restored()
         self._uri = store_uri(run_dir)
-        with _store_errors(self._uri), made_by_one(self._uri):
+        with store_errors(self._uri), made_by_one(self._uri):
             # The registry resolves a logged model through the process-wide store, not the client's store.
             mlflow.set_tracking_uri(self._uri)
             self.client: MlflowClient = mlflow.MlflowClient()
@@ -156,7 +156,7 @@ class Delivery:
 
     def advance(self) -> None:
         """Deliver new events of the run's journal, then of its steps' journals."""
-        with _store_errors(self._uri):
+        with store_errors(self._uri):
             steps = journals(self.run_dir)
             self._advance_file(steps.pop(RUN), RUN, self._parent)
             for key, path in sorted(steps.items(), key=self._waiting_since):
@@ -180,7 +180,7 @@ class Delivery:
     def mark_killed(self) -> None:
         """Record that the process of the run died."""
         if self.state.run_id and not self.state.adopted:
-            with _store_errors(self._uri):
+            with store_errors(self._uri):
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
@@ -363,21 +363,6 @@ def _only_one(run_dir: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _store_errors(uri: str) -> Iterator[None]:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        raise UserError(f"MLflow store {uri}: {error.message}") from error
-    except ModuleNotFoundError as error:  # SQLAlchemy imports a database's driver when it connects
-        raise UserError(
-            f"MLflow store {without_credentials(uri)}: the driver {error.name} is not installed; run: pip install "
-            f"{error.name}, or for postgresql+psycopg2:// pip install hopforge[cluster]"
-        ) from error
 
 
 def _points(figures: Iterable[Event]) -> list[Metric]:

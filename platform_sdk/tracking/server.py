@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from platform_sdk.credentials import without_credentials
 
 TIMEOUT = 4.0
 """Timeout of a request in seconds."""
+OLDEST = (3, 10)
+"""Oldest version of a server that was tried and works; 3.4 does not take the spans of several traces at once."""
+REMEDY = "use a server of MLflow {}.{} or later".format(*OLDEST)
 API = "2.0/mlflow"
 WORKSPACES = "3.0/mlflow/workspaces"
 ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -51,12 +55,26 @@ class Server:
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
 
     def check(self) -> None:
-        """Check that the server answers.
+        """Check that the server answers and has what runs are recorded with.
 
         Raises:
-            UserError: the server does not answer, or refuses.
+            UserError: the server does not answer, refuses, or is too old.
         """
         self.tags_of("0" * 32)
+        version = self._version()
+        if version and tuple(map(int, version[:2])) < OLDEST:
+            raise UserError(f"MLflow server {self.name}: its version is {'.'.join(version)}; {REMEDY}")
+
+    def _version(self) -> list[str]:
+        """Return the numbers of the server's version; empty if the server does not give one."""
+        try:
+            request = Request(f"{self._base}/version", headers=self._headers)
+            with urlopen(request, timeout=TIMEOUT, context=_tls()) as answer:
+                text = answer.read(LIMIT).decode(errors="replace").strip()
+        except (OSError, HTTPException):
+            return []
+        found = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?\S*", text)
+        return [number for number in found.groups() if number] if found else []
 
     def workspaces(self) -> set[str]:
         """Return the names of the workspaces that this user may see; none if the server has no workspaces.

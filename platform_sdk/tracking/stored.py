@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.tracking.replay import StoredModel, StoredRun, StoredVersion, dataset_key
 from platform_sdk.tracking.server import Server
@@ -23,16 +25,20 @@ class Store:
     """Read access to an MLflow store. Use as a context: downloaded artifacts are removed at its end.
 
     Raises:
-        UserError: the store is a server that does not answer.
+        UserError: the store is a server that does not answer or is too old, or a file that does not exist.
     """
 
     def __init__(self, uri: str) -> None:
         if uri.startswith(("http://", "https://")):
             Server(uri).check()  # MLflow's client tries again for minutes
+        path = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        if path is not None and not path.is_file():  # MLflow would create it
+            raise UserError(f"MLflow store {uri}: no such file; check MLFLOW_TRACKING_URI")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a bar for each run
         from mlflow import MlflowClient
 
         self.client: MlflowClient = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        self._folder = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else None
+        self._folder = None if path is None else path.parent
         self._temporary = ExitStack()
 
     def __enter__(self) -> Store:
@@ -129,10 +135,12 @@ class Store:
         parsed = urlparse(uri)
         if parsed.scheme in ("", "file"):
             return self._moved(Path(unquote(parsed.path)))
-        from mlflow.artifacts import download_artifacts
+        from mlflow.artifacts import download_artifacts, list_artifacts
 
         target = self._temporary.enter_context(tempfile.TemporaryDirectory())
-        return Path(download_artifacts(artifact_uri=uri, dst_path=target, tracking_uri=self.client.tracking_uri))
+        where = {"artifact_uri": uri, "tracking_uri": self.client.tracking_uri}
+        # MLflow takes a folder without files for a file, and fails.
+        return Path(download_artifacts(**where, dst_path=target) if list_artifacts(**where) else target)
 
     def _moved(self, path: Path) -> Path:
         """Return the location of a recorded directory next to the store, which may have been moved or copied."""

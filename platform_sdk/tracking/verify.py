@@ -17,6 +17,7 @@ from platform_sdk.tracking.log.approvers import Approvers
 from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import contains_run
 from platform_sdk.tracking.store import WEIGHTS, folder_uri
+from platform_sdk.tracking.store_errors import reason, store_errors
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
 
@@ -74,18 +75,15 @@ def verify_target(
 
 def _verify_model(model: RegisteredModel, folder: Path, log: LogCheck) -> Verification:
     """Verify a registered model whose run directory is not at hand."""
-    from mlflow.exceptions import MlflowException
-
     from platform_sdk.tracking.stored import Store
     from platform_sdk.tracking.verify_model import ModelCheck
 
     uri = registry_uri(folder)
     try:
-        with Store(uri) as store:
+        with store_errors(uri), Store(uri) as store:
             return ModelCheck(store, model.run_id, model.version, log).verification(f"{model.name}/{model.version}")
-    except (MlflowException, OSError) as error:
-        reason = without_credentials(str(error)).partition("\n")[0]
-        raise UserError(f"MLflow store {without_credentials(uri)}: {reason}; check MLFLOW_TRACKING_URI") from error
+    except OSError as error:  # of its artifacts
+        raise UserError(f"MLflow store {without_credentials(uri)}: {reason(error)}") from error
 
 
 def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
@@ -125,7 +123,7 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
     """Return a version of a registered model: ``name@alias`` or ``name/3``.
 
     Raises:
-        UserError: there is no such model.
+        UserError: there is no such model, or the store cannot be read.
     """
     from mlflow.exceptions import MlflowException
 
@@ -135,16 +133,16 @@ def registered_model(target: str, folder: Path) -> RegisteredModel:
     if model is None:
         raise UserError(f"{target}: is no registered model; write name@alias or name/3")
     uri = registry_uri(folder)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    if uri == folder_uri(folder) and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise UserError(f"{model[0]}: no run directory, and {folder} has no MLflow store; name it with --folder")
-    try:
-        with Store(uri) as store:
-            client, name = store.client, model["name"]
+    with store_errors(uri), Store(uri) as store:
+        client, name = store.client, model["name"]
+        try:
             if model["alias"]:
                 version = client.get_model_version_by_alias(name, model["alias"])
             else:
                 version = client.get_model_version(name, model["version"])
-    except MlflowException as error:
-        raise UserError(f"{model[0]}: no run directory, and no registered model ({error.message})") from error
+        except MlflowException as error:
+            raise UserError(f"{model[0]}: no run directory, and no registered model ({reason(error)})") from error
     weights = str(version.tags.get(WEIGHTS, ""))
     return RegisteredModel(str(version.name), str(version.version), weights, str(version.run_id))

@@ -18,6 +18,7 @@ from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
 from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, StoredVersion, directories, first_start
 from platform_sdk.tracking.store import STATE_FILE, WEIGHTS, DeliveryState, store_uri
+from platform_sdk.tracking.store_errors import reason
 from platform_sdk.tracking.stored import Store, artifact_matches
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import ALIAS, TAG
@@ -53,9 +54,8 @@ def check_mlflow(files: FileCheck) -> StoreResult:
         with Store(uri) as store:
             check = StoreCheck(files, store)
             return StoreResult(list(check.findings()), check.versions, check.run_id)
-    except (MlflowException, SQLAlchemyError, UserError, OSError) as error:
-        reason = without_credentials(str(error)).partition("\n")[0]
-        return StoreResult([Finding(thing=shown, kind="not checkable", found=reason)])
+    except (MlflowException, SQLAlchemyError, NotImplementedError, UserError, OSError) as error:
+        return StoreResult([Finding(thing=shown, kind="not checkable", found=reason(error))])
 
 
 class StoreCheck:

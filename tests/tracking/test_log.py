@@ -191,10 +191,14 @@ def test_parallel_processes_append_one_chain(tmp_path: Path) -> None:
     assert (chain.faults, len({entry.start for entry in chain.entries}), len(chain.entries)) == ([], 60, 60)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"size": -1, "head": "", "time": ""}', "no JSON"])
-def test_file_that_is_no_checkpoint_is_refused(folder: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"size": -1, "head": "", "time": ""}', b"\xff\x00"])
+def test_file_that_is_no_checkpoint_is_refused(folder: Path, content: bytes) -> None:
     path = folder.parent / "checkpoint.json"
-    path.write_text(content)
+    path.write_bytes(content)
     done = CliRunner().invoke(app, ["verify", str(folder), "--checkpoint", str(path)])
     assert isinstance(done.exception, UserError)
-    assert str(path) in str(done.exception)
+    fetch = "fetch one with hopforge log checkpoint -o FILE"
+    assert str(done.exception) == f"{path}: is no checkpoint of a log; {fetch}"
+    path.unlink()
+    done = CliRunner().invoke(app, ["verify", str(folder), "--checkpoint", str(path)])
+    assert str(done.exception) == f"{path}: cannot be read: No such file or directory; {fetch}"

