@@ -37,7 +37,7 @@ class Connections(H11Protocol):
             oldest.transport.close()
 
     def _has_sent(self) -> bool:
-        """Whether there is something to read."""
+        """Return True if there is something to read."""
         poll = select.poll()  # select itself takes no descriptor above 1023
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
