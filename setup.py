@@ -1,4 +1,4 @@
-"""Puts the pipelines, components and studies into the wheel; everything else is in pyproject.toml."""
+"""Puts pipelines, components, studies and example programs into the wheel; all else is in pyproject.toml."""
 
 import shutil
 from pathlib import Path
@@ -11,9 +11,10 @@ class BuildWithPipelines(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:  # an editable install finds them in the checkout
-            for folder in ("components", "manifests", "pipelines", "studies"):
+            for folder in ("components", "examples/programs", "manifests", "pipelines", "studies"):
                 target = Path(self.build_lib, "platform_sdk", "shipped", folder)
-                shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+                left_out = shutil.ignore_patterns("__pycache__", "node_modules")
+                shutil.copytree(folder, target, dirs_exist_ok=True, ignore=left_out)
 
 
 setup(cmdclass={"build_py": BuildWithPipelines})

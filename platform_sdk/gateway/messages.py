@@ -22,7 +22,7 @@ class FunctionCall:
         """Arguments as JSON values, or the text itself if it is no JSON."""
         try:
             return json.loads(self.arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.arguments
 
 

@@ -32,6 +32,8 @@ from platform_sdk.sampling.engine import SamplingParams
 Endpoint = Callable[[Session, Any], Awaitable[Response]]
 _CHAT = ("messages", "tools", "stop", "stream", "stream_options", "logprobs")
 _START_SECONDS = 30
+BODY_SECONDS = 60.0
+"""Time to send the body of a request; a half-sent one would keep its connection for ever."""
 
 
 class Gateway:
@@ -164,11 +166,15 @@ async def _body(request: Request, limit: int) -> dict[str, Any]:
     size, parts = int(declared) if declared.isdecimal() else 0, []
     if size <= limit:
         size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                break
-            parts.append(part)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit:
+                        break
+                    parts.append(part)
+        except TimeoutError:
+            raise Refusal(408, f"the request's body did not arrive within {BODY_SECONDS:g} seconds") from None
     if size > limit:
         raise Refusal(413, f"the request exceeds {limit} bytes; send less", code="request_too_large")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,8 +12,8 @@ from platform_sdk.display import shortened
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.tool_calls import FORMATS, ToolFormat
-from platform_sdk.sampling.dialogue import encode, special_tokens
 from platform_sdk.sampling.engine import Completion
+from platform_sdk.sampling.special_tokens import as_text, encode, special_tokens
 
 _CLOSED, _OPENED = "</think>", "<think>"
 _PROBE = Message("user", "-")
@@ -41,7 +42,7 @@ class ChatTemplate:
         return next((each for each in FORMATS if each.write([call]) in text), None)
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> str:
-        """Return the text of a prompt.
+        """Return the text of a prompt, for ``encode``; special tokens that the messages or tools spell are text.
 
         Raises:
             Refusal: the template does not accept these messages.
@@ -49,8 +50,8 @@ class ChatTemplate:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    [message.for_template() for message in messages], tools=list(tools) or None, tokenize=False,
-                    add_generation_prompt=True,
+                    self._as_text([message.for_template() for message in messages]),
+                    tools=self._as_text(list(tools)) or None, tokenize=False, add_generation_prompt=True,
                 )
             )  # fmt: skip
         except Exception as error:  # a template raises errors of any kind
@@ -81,14 +82,28 @@ class ChatTemplate:
             reply: text and calls of functions; the ids of the calls are not part of the text.
             cut: the reply is not whole, so it has no end token.
         """
-        calls = self.format.write(reply.calls) if self.format and reply.calls else ""
-        text = "\n".join(part for part in (reply.content, calls) if part)
+        calls = self.format.write([self._call_as_text(call) for call in reply.calls]) if self.format else ""
+        text = "\n".join(part for part in (self._as_text(reply.content), calls) if part)
         # A prompt that has opened the thoughts' tag is continued by their end.
         if opened(prompt) and not text.startswith(_OPENED):
             text = f"{_CLOSED}\n\n{text}"
         text = text.removeprefix(_OPENED) if opened(prompt) else text
         ids = self.encode(text) + ([] if cut else [self.end])
         return Completion(id, tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
+
+    def _as_text(self, values: Any) -> Any:
+        """Return JSON values in which special tokens that a text spells are text."""
+        if isinstance(values, str):
+            return as_text(self.tokenizer, values)
+        if isinstance(values, list):
+            return [self._as_text(value) for value in values]
+        if isinstance(values, dict):
+            return {self._as_text(name): self._as_text(value) for name, value in values.items()}
+        return values
+
+    def _call_as_text(self, call: FunctionCall) -> FunctionCall:
+        arguments = json.dumps(self._as_text(call.values), ensure_ascii=False)
+        return replace(call, name=self._as_text(call.name), arguments=arguments)
 
     @cached_property
     def end(self) -> int:
@@ -112,7 +127,7 @@ class ChatTemplate:
         """
         thoughts = f"{_OPENED}\n-\n{_CLOSED}\n\n" if _CLOSED in reply.content else ""
         visible = "-" if reply.content.split(_CLOSED)[-1].strip() else ""
-        calls = tuple(replace(call, arguments="{}") for call in reply.calls)
+        calls = tuple(self._call_as_text(replace(call, arguments="{}")) for call in reply.calls)
         message = replace(reply, content=thoughts + visible, calls=calls)
         if not calls or self.format is None:
             return message, (thoughts + visible,)

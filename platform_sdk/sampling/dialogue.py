@@ -1,7 +1,8 @@
 """A dialogue as token ids: sampled and given tokens are never decoded and tokenised again.
 
 The chat template is rendered once to learn how it wraps a message of the environment. After that every turn is appended
-as tokens, so training uses exactly the sampled tokens.
+as tokens, so training uses exactly the sampled tokens. Text that spells a special token stays text (see
+``special_tokens``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import REMEDY
 from platform_sdk.records import Evidence, RecordedCall, Trajectory, Turn, search_call
 from platform_sdk.sampling.engine import Completion
+from platform_sdk.sampling.special_tokens import as_text, encode, special_tokens
 
 _THOUGHTS = "<think>"
 _OPENED = 8  # number of a prompt's last tokens that are searched for it
@@ -85,7 +87,7 @@ class Dialogue:
 
     def recite(self, text: str) -> None:
         """Append an agent turn that was not sampled; the dialogue then has no log-probabilities."""
-        said = (*encode(self.tokenizer, text), self.tokenizer.eos_token_id)
+        said = (*encode(self.tokenizer, as_text(self.tokenizer, text)), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True
 
@@ -112,7 +114,7 @@ class Dialogue:
     def tell(self, text: str, evidence: Sequence[Evidence] = ()) -> None:
         """Append a message of the environment, which shows ``evidence``, and the opening of the agent's next turn."""
         before, after = _wrapping(self.tokenizer)
-        tokens = encode(self.tokenizer, before + text + after)
+        tokens = encode(self.tokenizer, before + as_text(self.tokenizer, text) + after)
         # The template closes the agent's turn; if the policy sampled the same end token, it is not added again. After
         # another end token the template's is added, so the next turn always begins in the same way.
         if self.token_ids[-1] == tokens[0] and tokens[0] in special_tokens(self.tokenizer):
@@ -167,7 +169,8 @@ def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Tra
 def _head(tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> list[int]:
     shown = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(example)]
     messages = [{"role": "system", "content": system}, *shown, {"role": "user", "content": opening}]
-    return encode(tokenizer, _rendered(tokenizer, messages))
+    given = [message | {"content": as_text(tokenizer, message["content"])} for message in messages]
+    return encode(tokenizer, _rendered(tokenizer, given))
 
 
 def _rendered(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
@@ -185,18 +188,6 @@ def _rendered(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
     if not text:
         raise ChatTemplateError(f"the chat template of {tokenizer.name_or_path} gives an empty prompt; {REMEDY}")
     return text
-
-
-def encode(tokenizer: Any, text: str) -> list[int]:
-    """Return a text's tokens, without any special token around them."""
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-@lru_cache(maxsize=8)
-def special_tokens(tokenizer: Any) -> frozenset[int]:
-    """Return the special tokens, including the ends of turn and of sequence."""
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset([*tokenizer.all_special_ids, *(id for id, token in added if token.special)])
 
 
 @lru_cache(maxsize=8)

@@ -1,8 +1,8 @@
 """The ``openai`` engine: a vLLM server with the OpenAI-compatible completions route.
 
 Prompts are sent as token ids, and responses have token ids with log-probabilities (``return_token_ids``, which OpenAI's
-service lacks). vLLM's log-probabilities are under the full distribution at temperature 1, and a completion's tokens
-include its stop string.
+service lacks; see vllm-project/vllm#22587). vLLM's log-probabilities are under the full distribution at temperature 1,
+and a completion's tokens include its stop string.
 
 New weights are loaded through ``/collective_rpc``, which requires ``VLLM_SERVER_DEV_MODE=1`` and has no access control:
 such a server must not be reachable from outside its job, and a step's server (``serve``) is not. The server reads the

@@ -15,8 +15,8 @@ from statistics import fmean, stdev
 
 from platform_sdk.config.credit import InformationGainSpec
 from platform_sdk.records import Rollout, Trajectory, Turn
-from platform_sdk.sampling.dialogue import encode
 from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.special_tokens import encode
 from platform_sdk.training.advantages import EPSILON, varied, weighed
 from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, muted, rewards_of
 from platform_sdk.training.likelihood import answer_likelihoods, with_changes

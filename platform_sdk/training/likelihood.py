@@ -13,8 +13,8 @@ from math import exp
 from statistics import fmean
 
 from platform_sdk.records import Rollout, Turn
-from platform_sdk.sampling.dialogue import encode
 from platform_sdk.sampling.rollout import Agent, Gather
+from platform_sdk.sampling.special_tokens import encode
 from platform_sdk.training.credit import CreditProbe
 
 Tokens = tuple[int, ...]

@@ -13,10 +13,17 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.e2e(minutes=4), pytest.mark.slow]
 
 
-@pytest.mark.parametrize("recipe", ["mygo", "arena"])
-def test_runs_killed_anywhere_end_as_undisturbed_ones(recipe: str, tmp_path: Path) -> None:
+PROGRAM = ("--kills", "6", "--others", "0", "--per-run", "6", "--seed", "29")
+"""Kills of the run, of the step with the gateway, of everything, and of programs."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"), [("mygo", ("--kills", "10")), ("arena", ("--kills", "10")), ("program", PROGRAM)],
+    ids=["mygo", "arena", "program"],
+)  # fmt: skip
+def test_runs_killed_anywhere_end_as_undisturbed_ones(recipe: str, options: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", recipe, "--kills", "10", "--workdir", str(tmp_path)],
+        [sys.executable, "-m", "tests.chaos", "--recipe", recipe, *options, "--workdir", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         timeout=1800,
     )  # fmt: skip

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]  # tests/kubeflow/test_local.py
 PACKAGED = (
     "platform_sdk",
     "components",
+    "examples/programs",
     "manifests",
     "pipelines",
     "studies",
@@ -39,6 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PACKAGED:
         path = ROOT / name
         copy = shutil.copytree if path.is_dir() else shutil.copy2
+        (source / name).parent.mkdir(exist_ok=True)
         copy(path, source / name)
     venv.create(home / "venv", symlinks=True)
     (packages,) = home.glob("venv/lib/python3*/site-packages")
@@ -100,3 +102,12 @@ def test_a_shipped_recipe_runs_with_a_shipped_model(home: Path) -> None:
 def test_installed_demo_recipe_runs_with_small_settings(home: Path) -> None:
     done = run(home, "pipelines/mygo/world.yaml", TINY_MYGO)
     assert content(done, "eval-final", "scores")["n"] == TINY_MYGO["dataset.world.eval_questions"]
+
+
+def test_installed_recipe_of_a_program_finds_the_shipped_program(home: Path) -> None:
+    assert "ok" in hopforge(home, "validate", "pipelines/program/world.yaml")
+    shipped = next(home.glob("venv/lib/python3*/site-packages/platform_sdk/shipped/examples/programs"))
+    assert {path.name for path in (ROOT / "examples/programs").glob("*.py")} <= {
+        path.name for path in shipped.iterdir()
+    }
+    assert not list(shipped.rglob("node_modules"))

@@ -57,7 +57,10 @@ class TaughtAgent(ProgramAgent):
         [reply] = yield Call(self.teacher.replies, ((call, asked.params),), concurrent=True)
         if isinstance(reply, Refusal):
             raise reply
-        return session.template.recited(asked.id, call.skeleton, reply.message, cut=reply.cut)
+        try:
+            return session.template.recited(asked.id, call.skeleton, reply.message, cut=reply.cut)
+        except RecursionError:
+            raise Refusal(400, "the teacher's arguments of a function are nested too deeply") from None
 
 
 class RecordedSessions(SamplingStep[AgentSpec, SessionsSpec, NoCarry]):

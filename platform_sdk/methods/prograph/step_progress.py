@@ -21,9 +21,10 @@ from platform_sdk.methods.prograph.agent import converse
 from platform_sdk.methods.prograph.rewards import agent_turns, outcome
 from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout
-from platform_sdk.sampling.dialogue import Dialogue, encode
+from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Gather
+from platform_sdk.sampling.special_tokens import encode
 from platform_sdk.training.credit import CreditProbe, reward_of
 from platform_sdk.training.likelihood import Tokens, answer_likelihoods, with_changes
 

@@ -25,8 +25,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.dialogue import special_tokens
 from platform_sdk.sampling.engine import SamplingEngine
+from platform_sdk.sampling.special_tokens import special_tokens
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
 from platform_sdk.training.credit import Credit, turn_credits

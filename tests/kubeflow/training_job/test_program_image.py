@@ -141,3 +141,16 @@ def test_admission_refuses_a_program_with_secrets_or_the_workspace() -> None:
         [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         node["template"]["spec"]["template"]["spec"]["initContainers"].append({"name": "program", **change})
         assert any(message.startswith("the container program") for message in refusals(Request(patched)))
+
+
+def test_a_build_sees_everything_that_the_dockerfile_copies() -> None:
+    """Podman reads one of the files, Docker the other."""
+    ignored = (ROOT / ".containerignore").read_text()
+    assert ignored == (ROOT / ".dockerignore").read_text()
+    seen = {line.removeprefix("!") for line in ignored.splitlines() if line.startswith("!")}
+    lines = [
+        line.split()[1:-1] for line in (ROOT / "images/Dockerfile").read_text().splitlines() if line[:5] == "COPY "
+    ]
+    copied = [path for words in lines if not words[0].startswith("--") for path in words]
+    assert "images/runner/runner.c" in copied
+    assert [path for path in copied if not any((path + "/").startswith(f"{one}/") for one in seen)] == []

@@ -22,9 +22,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout, Trajectory, Turn
-from platform_sdk.sampling.dialogue import special_tokens
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
 from platform_sdk.sampling.models import load_model, load_tokenizer, weights_digest
+from platform_sdk.sampling.special_tokens import special_tokens
 from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.updates import Update, read_updates
 from platform_sdk.training.advantages import group_advantages
