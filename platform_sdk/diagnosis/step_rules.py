@@ -55,8 +55,10 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             text = f"oom_kill grew by {facts.oom_kills} during the run"
             yield Finding(
                 rule="out_of_memory", kind="failure", where=source.name,
-                cause=f"the kernel killed {source.name} for lack of memory",
-                evidence=(_end(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text)),
+                cause=f"the kernel killed {source.name} for lack of memory"
+                + (f", peak {source.peak.groups[0]}" if source.peak.groups else ""),
+                evidence=(_end(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text),
+                          source.peak.evidence),
                 remedy=f"{SMALLER}, or raise the memory limit of the machine or container, {RESUME}",
             )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""Collection of the facts of a run on a cluster: Pipelines' steps, jobs, pods, logs, warnings, and Kueue's objects."""
+"""Collection of the facts of a run on a cluster: Pipelines' steps, jobs, pods, logs, warnings, Kueue's objects, and
+figures in MLflow.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.diagnosis.facts import Facts, JobFacts, Line, QueueUsage, RunState, StepFacts
 from platform_sdk.diagnosis.redaction import redacted
 from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.curves import Curves, read_curves
 from platform_sdk.kubeflow.remote.jobs import Item, Jobs, Kind
 from platform_sdk.kubeflow.remote.logs import Container, read_log
 from platform_sdk.kubeflow.remote.pods import MAIN, StepState, newest
@@ -44,6 +47,8 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
     found = [_job(jobs, kind, job, notes) for kind, of_kind in made for job in of_kind]
     queues = dict.fromkeys(job.queue for job in found if job.queue and job.state in ("Queued", "Preempted"))
     totals: list[tuple[QueueUsage, ...]] = [_seen(partial(usage, jobs, queue), (), notes) for queue in queues]
+    started = any(STATES.get(step.state) != "PENDING" for step in state.steps)
+    curves: Curves = _seen(partial(read_curves, run.run_id), ((), ()), notes) if started else ((), ())
     facts = Facts(
         run=run.run_id,
         place="cluster",
@@ -51,6 +56,8 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
         state=STATES.get(state.state, "RUNNING"),
         error=state.error,
         steps=tuple(_step(step, pods.get(step.name), jobs, notes) for step in state.steps),
+        training=curves[0],
+        selections=curves[1],
         jobs=tuple(sorted(found, key=lambda job: (job.created, job.name))),
         usage=tuple(total for queue in totals for total in queue),
     )
