@@ -106,12 +106,13 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
                 cause=f"the weights trained by {source.name} give {match.groups[0]} for every token",
             )  # fmt: skip
     first = {} if found else {point.phase: point for point in reversed(facts.training) if point.not_finite}
+    stored = " in MLflow" if facts.place == "cluster" else ""
     for phase, point in first.items():
         names = ", ".join(point.not_finite)
         yield Finding(
             rule="loss_not_finite", kind="worthless", where=phase, remedy=remedy,
             cause=f"the training of {phase} is not finite from step {point.number} on",
-            evidence=(Evidence(object=f"curve of {phase}, step {point.number}", text=f"{names}: not finite"),),
+            evidence=(Evidence(object=f"curve of {phase}{stored}, step {point.number}", text=f"{names}: not finite"),),
         )  # fmt: skip
 
 

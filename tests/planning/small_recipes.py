@@ -1,8 +1,8 @@
 """Shipped recipes at a size that runs in seconds on one CPU, with everything that decides a step's job left as it is.
 
-A recipe keeps its pipeline, method, switches, engines, credits, rewards and number of GPUs of an engine. ``SMALL`` and
-``MODELS`` are all settings that get another value: data and model, amounts, and the hardware of a process. None of them
-is in the description of a job (``training_job.here.describe``).
+A recipe keeps its pipeline, method, switches, engines, credits and rewards. ``SMALL``, ``WORLD`` and ``MODELS`` are all
+settings that get another value: data and model, amounts, and the hardware of a process. Of these, a job
+(``training_job.here.describe``) shows only ``ONE_GPU``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ TRAINING = OPTIMISER | {"epochs": 1, "batch_size": 8}
 ENGINE: dict[str, Any] = {
     "live": 8, "searching": 0, "dtype": "float32", "device": "cpu", "threads": 1, "max_model_len": None
 }  # fmt: skip
+ONE_GPU = {"teaching.engine": {"extra": {}}}
+"""One GPU for a teacher, as for other engines. With the four of a teacher of 70B, a pod that evaluates has four
+processes, which a local index refuses (on a cluster these recipes need ``retrieval.url``).
+"""
 RETRIEVER: dict[str, Any] = {
     "url": None, "encoder": None, "query_prefix": None, "passage_prefix": None, "device": "cpu", "threads": 1
 }  # fmt: skip
@@ -35,7 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "retrieval": RETRIEVER,
     "sampling.engine": ENGINE,
     "selection": {"questions": 4, "attempts": 2, "accepted": 1},
-    "teaching.engine": ENGINE,
+    "teaching.engine": ENGINE | ONE_GPU["teaching.engine"],
     "training": TRAINING,
     "warmup": {"trajectories": 4, "attempts": 1},
     "warmup.training": TRAINING,
@@ -57,10 +61,19 @@ MODELS = {
 def small_recipe(path: Path) -> Recipe:
     """Return a shipped recipe with small settings."""
     shipped = load_recipe(path)
-    return load_recipe(path, [f"{name}={json.dumps(value)}" for name, value in _overrides(shipped)], {})
+    return _with(path, [*_data_and_model(shipped), *_values(shipped, SMALL)])
 
 
-def _overrides(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+def shipped_recipe(path: Path) -> Recipe:
+    """Return a shipped recipe with ``ONE_GPU``."""
+    return _with(path, list(_values(load_recipe(path), ONE_GPU)))
+
+
+def _with(path: Path, overrides: list[tuple[str, Any]]) -> Recipe:
+    return load_recipe(path, [f"{name}={json.dumps(value)}" for name, value in overrides], {})
+
+
+def _data_and_model(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     parameters = recipe.parameters
     model = MODELS.get(recipe.pipeline.name, "hopforge:world-base")
     yield "dataset", WORLD
@@ -71,9 +84,13 @@ def _overrides(recipe: Recipe) -> Iterator[tuple[str, Any]]:
         yield "iterations", 1
     if "world-text" in (recipe.pipeline.document.parameters["environment"].choices or ()):
         yield "environment", "world-kg" if parameters["environment"].endswith("-kg") else "world-text"
-    for struct, values in SMALL.items():
-        present = _at(parameters, struct)
-        yield from ((f"{struct}.{name}", value) for name, value in values.items() if name in present)
+
+
+def _values(recipe: Recipe, values: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the paths and values of the fields that the recipe has."""
+    for struct, fields in values.items():
+        present = _at(recipe.parameters, struct)
+        yield from ((f"{struct}.{name}", value) for name, value in fields.items() if name in present)
 
 
 def _at(parameters: dict[str, Any], path: str) -> dict[str, Any]:

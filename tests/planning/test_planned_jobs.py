@@ -20,8 +20,7 @@ from platform_sdk.cli import app
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import Recipe, load_recipe
-from platform_sdk.config.sampling import SAMPLER_HOST, SAMPLER_URL, EngineSpec
-from platform_sdk.config.struct import models_in
+from platform_sdk.config.sampling import SAMPLER_HOST, SAMPLER_URL
 from platform_sdk.config.task import Task
 from platform_sdk.execution.plan import inputs_of
 from platform_sdk.execution.step import load_step
@@ -40,7 +39,7 @@ from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.training.__main__ import train
 from tests.chaos.reduced import REDUCED
 from tests.kubeflow.training_job.scripted import Cluster
-from tests.planning.small_recipes import small_recipe
+from tests.planning.small_recipes import shipped_recipe, small_recipe
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
@@ -120,18 +119,17 @@ def gpu_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
 
     monkeypatch.setattr(vllm_engine, "VllmEngine", without_vllm)
     monkeypatch.setattr(openai_engine, "OpenAIEngine", without_server)
-    sampler = SamplerSpec(image="sampler")
-    return replace(place, cluster=with_job(place.cluster, sampler=sampler))
+    job = place.cluster.job.model_copy(
+        update={"sampler": SamplerSpec(image="sampler"), "resources": Resources(gpus=1)}
+    )  # fmt: skip
+    return replace(place, cluster=place.cluster.model_copy(update={"job": job}))
 
 
-def with_job(cluster: ClusterSpec, **changes: Any) -> ClusterSpec:
-    return cluster.model_copy(update={"job": cluster.job.model_copy(update=changes)})
-
-
-def with_gpus(place: Place, recipe: Recipe) -> Place:
-    """Return the place with pods of one process each: with the GPUs of the recipe's largest engine."""
-    gpus = max(engine.gpus_each for _, engine in models_in(recipe.structs, EngineSpec))
-    return replace(place, cluster=with_job(place.cluster, resources=Resources(gpus=gpus)))
+def one_process_cluster() -> ClusterSpec:
+    """Return the shipped cluster with one GPU, and so one process, in a pod."""
+    cluster = read_as(ClusterSpec, SHIPPED)
+    resources = cluster.job.resources.model_copy(update={"gpus": 1})
+    return cluster.model_copy(update={"job": cluster.job.model_copy(update={"resources": resources})})
 
 
 def run_steps(recipe: Recipe, place: Place) -> None:
@@ -202,17 +200,16 @@ def test_planned_jobs_of_shipped_recipe_equal_the_jobs_of_its_run(
     ``small_recipes``; ``test_small_recipe_has_the_jobs_of_the_shipped_one`` shows that its jobs are the shipped ones.
     """
     recipe = small_recipe(path)
-    jobs = check_run(recipe, cluster, with_gpus(gpu_place, recipe))
+    jobs = check_run(recipe, cluster, gpu_place)
     served = [job.step for job in jobs if "initContainers" in json.dumps(job.manifest)]
     assert bool(served) == recipe.settings("sampling").engine.brings_server
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_small_recipe_has_the_jobs_of_the_shipped_one(path: Path, gpu_place: Place) -> None:
-    shipped, small = load_recipe(path), small_recipe(path)
-    place = with_gpus(gpu_place, shipped)
-    planned = {job.name: job.model_dump() for job in planned_jobs(shipped, place)[0]}
-    jobs = {job.name: job.model_dump() for job in planned_jobs(small, place)[0]}
+def test_small_recipe_has_the_jobs_of_the_shipped_one(path: Path) -> None:
+    place = Place(one_process_cluster(), choose=lambda job: job if job.indexed else with_backend(job, "pytorchjob"))
+    planned = {job.name: job.model_dump() for job in planned_jobs(shipped_recipe(path), place)[0]}
+    jobs = {job.name: job.model_dump() for job in planned_jobs(small_recipe(path), place)[0]}
     assert jobs
     assert jobs.items() <= planned.items()
     further = [job["step"] for name, job in planned.items() if name not in jobs]
@@ -221,9 +218,7 @@ def test_small_recipe_has_the_jobs_of_the_shipped_one(path: Path, gpu_place: Pla
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_recipe_has_a_job_for_every_step_that_asks_for_one(path: Path) -> None:
-    cluster = read_as(ClusterSpec, SHIPPED)
-    one_process = cluster.job.resources.model_copy(update={"gpus": 1})
-    cluster = cluster.model_copy(update={"job": cluster.job.model_copy(update={"resources": one_process})})
+    cluster = one_process_cluster()
     recipe = load_recipe(path, (), cluster.environment)
     jobs, faults = planned_jobs(recipe, Place(cluster))
     with_jobs = {job.step for job in jobs}
