@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import re
 import resource
-from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
-PEAKS = ("memory.peak", "memory/memory.max_usage_in_bytes")  # of cgroup v2 and v1; a container sees its own as root
+from platform_sdk.processes.cgroup import memory_texts
+
 LINE = re.compile(r"peak memory: ([\d,]+ MiB) \((.+)\)")
 
 
 def container_line() -> str:
     """Return the line for this container; for its largest ended process if the kernel does not count a container's."""
-    for name in PEAKS:
-        try:
-            return _line(int((CGROUP / name).read_text()), "container, with its file cache")
-        except (OSError, ValueError):
-            continue
+    for text in memory_texts("memory.peak", "memory.max_usage_in_bytes"):
+        return _line(int(text), "container, with its file cache")
     return process_line(resource.getrusage(resource.RUSAGE_CHILDREN))
 
 

@@ -55,7 +55,7 @@ def test_any_answer_of_the_api_server_leaves_what_pipelines_says(cluster: Cluste
     about_jobs = [note for note in notes if "MLFLOW_TRACKING_URI" not in note]
     assert about_jobs or answer in MAY_BE_EMPTY
     for note in about_jobs:
-        assert len(note) < 700
+        assert len(note) < 1000  # the reasons of several unseen kinds may be one note
         assert "\n" not in note
         assert any(part in note for part in ("API server", "unexpected form"))
     explained = explain(facts)
