@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 NO_JOBS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-"""Without the five processes that run MLflow's own jobs."""
+"""Environment that switches off the five processes of MLflow's own jobs."""
 
 
 @contextmanager
