@@ -51,7 +51,8 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
     queues = dict.fromkeys(job.queue for job in found if job.queue and job.state in ("Queued", "Preempted"))
     totals: list[tuple[QueueUsage, ...]] = [_seen(partial(usage, jobs, queue), (), notes) for queue in queues]
     started = any(STATES.get(step.state) != "PENDING" for step in state.steps)
-    curves: Curves = _seen(partial(read_curves, run.run_id), ((), ()), notes) if started else ((), ())
+    none: Curves = ((), ())
+    training, selections = _seen(partial(read_curves, run.run_id), none, notes) if started else none
     facts = Facts(
         run=run.run_id,
         place="cluster",
@@ -59,8 +60,8 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
         state=STATES.get(state.state, "RUNNING"),
         error=state.error,
         steps=tuple(_step(step, pods.get(step.name), jobs, notes) for step in state.steps),
-        training=curves[0],
-        selections=curves[1],
+        training=training,
+        selections=selections,
         jobs=tuple(sorted(found, key=lambda job: (job.created, job.name))),
         usage=tuple(total for queue in totals for total in queue),
     )

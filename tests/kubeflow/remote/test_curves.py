@@ -106,9 +106,6 @@ def test_worthless_run_on_a_cluster_is_explained_by_its_figures_in_mlflow(
     assert (found.rule, found.kind, found.where) == (rule, "worthless", where)
     assert "in MLflow" in found.evidence[0].object
     assert explain(facts.model_copy(update={"training": (), "selections": ()})).well
-    Path(f"/tmp/cases_{rule}_{len(facts.training)}.json").write_text(
-        facts.model_dump_json(indent=1, exclude_defaults=True)
-    )
 
 
 def test_figures_of_a_well_run_have_no_findings(mlflow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
