@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.diagnosis.explain import explain
-from platform_sdk.diagnosis.facts import Facts
+from platform_sdk.diagnosis.facts import Facts, Line
 
 CASES = Path(__file__).parent / "cases"
 CONTAINER = "jobs.0.pods.0.containers.0"
@@ -123,6 +123,15 @@ def test_killed_process_of_several_with_an_oom_kill_of_the_kernel_ran_out_of_mem
     first = explain(changed(facts_of("rank_killed"), {}).model_copy(update={"oom_kills": 1})).findings[0]
     assert (first.rule, first.cause) == ("out_of_memory", "the kernel killed step train for lack of memory")
     assert "process 1 of 2: ended by SIGKILL" in first.evidence[0].text
+
+
+def test_killed_step_out_of_memory_has_the_peak_that_the_runs_worker_logged() -> None:
+    killed = changed(facts_of("killed_step"), {}).model_copy(update={"oom_kills": 1})
+    line = Line(number=9, text="peak memory: 812 MiB (largest process)")
+    steps = tuple(step.model_copy(update={"lines": (*step.lines, line)}) for step in killed.steps)
+    first = explain(killed.model_copy(update={"steps": steps})).findings[0]
+    assert first.cause == "the kernel killed step online for lack of memory, peak 812 MiB"
+    assert explain(killed).findings[0].cause == "the kernel killed step online for lack of memory"
 
 
 def test_peak_memory_without_a_line_in_the_log_is_not_known() -> None:
