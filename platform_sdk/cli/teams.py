@@ -55,7 +55,8 @@ def render(
     for name in done.removed:
         say(
             f"team {name} is no longer in {output}. In the cluster it stays until you delete it, with all its runs: "
-            f"kubectl delete profile {name}; kubectl delete clusterqueue.kueue.x-k8s.io {name}",
+            f"kubectl delete profile {name}; kubectl delete clusterqueue.kueue.x-k8s.io {name}; with Kubeflow Trainer "
+            f"also kubectl delete clustertrainingruntime --ignore-not-found hopforge-{name} hopforge-{name}-online",
             err=True,
         )
     if as_json:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from platform_sdk.diagnosis.facts import Condition, Event, Facts, JobFacts, PodFacts
 from platform_sdk.diagnosis.findings import Evidence, Finding
-from platform_sdk.diagnosis.sources import clipped, ended_containers
+from platform_sdk.diagnosis.sources import clipped, ended_containers, of_container
 from platform_sdk.diagnosis.step_rules import SMALLER
 
 
@@ -16,12 +16,14 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     for _, pod, container in ended_containers(facts):
         if container.reason == "OOMKilled":
             limit = f", limit {container.memory_limit}" if container.memory_limit else ""
+            peak = of_container(pod, container).peak
+            most = f", peak {peak.groups[0]}" if peak.groups else ""
             ended = f"exit code {container.exit_code}, out of memory (OOMKilled)"
             yield Finding(
                 rule="pod_out_of_memory", kind="failure", where=f"pod {pod.name}",
-                cause=f"pod {pod.name}: {ended}: container {container.name}{limit}",
+                cause=f"pod {pod.name}: {ended}: container {container.name}{limit}{most}",
                 evidence=(Evidence(object=f"pod {pod.name}, container {container.name}", time=container.finished,
-                                   text=f"{ended}{limit}"),),
+                                   text=f"{ended}{limit}"), peak.evidence),
                 remedy=f"raise job.resources.memory in the cluster file, or {SMALLER}",
             )  # fmt: skip
 

@@ -22,7 +22,7 @@ def nothing_accepted(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 rule="nothing_accepted", kind="worthless", where=chosen.phase,
                 cause=f"no rollout of {chosen.phase} was accepted, so its training changes nothing",
-                evidence=(Evidence(object=f"{chosen.phase}/{PhaseDir.figures}",
+                evidence=(Evidence(object=_figures(facts, chosen.phase, PhaseDir.figures),
                                    text=f"0 of {chosen.rollouts} rollouts accepted{formed}{least}"),),
                 remedy="lower selection.initial_threshold, raise selection.attempts, or start from a stronger model"
                 if chosen.well_formed else
@@ -43,11 +43,16 @@ def equal_rewards(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 rule="equal_rewards", kind="worthless", where=phase,
                 cause=f"every group of {phase} has equal rewards, so no update changes the policy",
-                evidence=(Evidence(object=f"{phase}/{PhaseDir.updates}", line=points[-1].number,
+                evidence=(Evidence(object=_figures(facts, phase, PhaseDir.updates), line=points[-1].number,
                                    text=f"share of groups without variance 1 in all {len(points)} updates{shown}"),),
                 remedy="sample more rollouts for each question, raise the temperature, take easier or harder "
                 "questions, or a reward with more than two values",
             )  # fmt: skip
+
+
+def _figures(facts: Facts, phase: str, file: str) -> str:
+    """Return the source of a phase's figures: MLflow for a run on a cluster."""
+    return f"{phase}/{file}" if facts.place == "local" else f"metrics of {phase} in MLflow"
 
 
 def delivery_failed(facts: Facts) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from platform_sdk.diagnosis.facts import ContainerFacts, Facts, JobFacts, Line, PodFacts, StepFacts
 from platform_sdk.diagnosis.findings import Evidence
+from platform_sdk.processes.peak_memory import LINE as PEAK_MEMORY
 
 TEXT = 400
 SIDECARS = ("sampler", "program")
@@ -47,6 +48,12 @@ class Source:
             return Match(_groups(found), Evidence(object=self.name, time=self.ended, text=clipped(self.error)))
         return None
 
+    @property
+    def peak(self) -> Match:
+        """Return the peak memory with its log line, or empty groups and the reason why the peak is not known."""
+        unknown = Evidence(object=self.log, time=self.changed, text="the peak memory is not known: no line reports it")
+        return self.find(PEAK_MEMORY) or Match((), unknown)
+
     def quote(self, line: Line) -> Evidence:
         """Return a log line as evidence."""
         return Evidence(object=self.log, line=line.number, time=self.changed, text=clipped(line.text))
@@ -55,7 +62,7 @@ class Source:
 def failed(facts: Facts) -> list[Source]:
     """Return the processes that failed or were killed: the first to end comes first, jobs before their steps."""
     containers = sorted(
-        (_of_container(pod, container) for _, pod, container in ended_containers(facts)),
+        (of_container(pod, container) for _, pod, container in ended_containers(facts)),
         key=lambda source: source.ended or "~",
     )
     return [*containers, *(_of_step(step) for step in facts.steps if step.state in ("FAILED", "KILLED"))]
@@ -64,7 +71,7 @@ def failed(facts: Facts) -> list[Source]:
 def running(facts: Facts) -> list[Source]:
     """Return the processes that still run."""
     containers = [
-        _of_container(pod, container)
+        of_container(pod, container)
         for job in facts.jobs
         for pod in job.pods
         for container in pod.containers
@@ -100,7 +107,8 @@ def _of_step(step: StepFacts) -> Source:
     )  # fmt: skip
 
 
-def _of_container(pod: PodFacts, container: ContainerFacts) -> Source:
+def of_container(pod: PodFacts, container: ContainerFacts) -> Source:
+    """Return the process of a container."""
     name = f"pod {pod.name}"
     return Source(
         name, container.state == "running", False, container.message, container.exit_code, container.finished,

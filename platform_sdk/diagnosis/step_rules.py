@@ -55,8 +55,10 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             text = f"oom_kill grew by {facts.oom_kills} during the run"
             yield Finding(
                 rule="out_of_memory", kind="failure", where=source.name,
-                cause=f"the kernel killed {source.name} for lack of memory",
-                evidence=(_end(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text)),
+                cause=f"the kernel killed {source.name} for lack of memory"
+                + (f", peak {source.peak.groups[0]}" if source.peak.groups else ""),
+                evidence=(_end(source), Evidence(object="memory cgroup of the run", time=facts.ended, text=text),
+                          source.peak.evidence),
                 remedy=f"{SMALLER}, or raise the memory limit of the machine or container, {RESUME}",
             )  # fmt: skip
 
@@ -104,12 +106,13 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
                 cause=f"the weights trained by {source.name} give {match.groups[0]} for every token",
             )  # fmt: skip
     first = {} if found else {point.phase: point for point in reversed(facts.training) if point.not_finite}
+    stored = " in MLflow" if facts.place == "cluster" else ""
     for phase, point in first.items():
         names = ", ".join(point.not_finite)
         yield Finding(
             rule="loss_not_finite", kind="worthless", where=phase, remedy=remedy,
             cause=f"the training of {phase} is not finite from step {point.number} on",
-            evidence=(Evidence(object=f"curve of {phase}, step {point.number}", text=f"{names}: not finite"),),
+            evidence=(Evidence(object=f"curve of {phase}{stored}, step {point.number}", text=f"{names}: not finite"),),
         )  # fmt: skip
 
 

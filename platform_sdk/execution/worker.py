@@ -27,6 +27,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.execution.step import load_step
 from platform_sdk.files import storage_error
 from platform_sdk.processes.guard import end_with
+from platform_sdk.processes.peak_memory import process_line
 from platform_sdk.tracking.runs import recorded_settings
 
 COMMON = (
@@ -104,10 +105,14 @@ class _Worker:
         os.close(writing)
         with os.fdopen(reading, "rb") as stream:
             text = stream.read()
-        _, status = os.waitpid(child, 0)
+        _, status, usage = os.wait4(child, 0)
         self._busy = False
         result = Result.model_validate_json(text) if text else Result()
-        return result.model_copy(update={"code": os.waitstatus_to_exitcode(status)})
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:  # a killed process can write nothing
+            with suppress(OSError), request.log.open("a") as log:
+                log.write(f"{process_line(usage)}\n")
+        return result.model_copy(update={"code": code})
 
     @property
     def stopping(self) -> bool:

@@ -3,6 +3,8 @@
 torch's own main ends with exit code 1 when a signal stops it or another node is lost, as it does when a worker fails.
 Kubernetes' controllers then cannot distinguish a drained node from a fault in the program: a PyTorchJob with
 ``restartPolicy: ExitCode`` restarts a pod only for an exit code of 128 or more.
+
+If a worker fails, the container's peak memory is logged too, since the worker may have been killed for lack of it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import signal
 import sys
 from types import FrameType
+
+from platform_sdk.processes.peak_memory import container_line
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NODE_LOST = 128 + signal.SIGUSR1
@@ -33,6 +37,7 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, _stop)
 
     from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError
     from torch.distributed.run import main as torchrun
 
@@ -40,6 +45,9 @@ def main(arguments: list[str]) -> None:
         torchrun(arguments)
     except SignalException as stopped:
         sys.exit(128 + stopped.sigval)
+    except ChildFailedError:
+        print(container_line(), file=sys.stderr)
+        raise
     except RendezvousConnectionError as error:
         print(f"error: the connection to the job's first node was lost: {error}", file=sys.stderr)
         sys.exit(NODE_LOST)

@@ -130,6 +130,15 @@ class Server:
             return None
         return {tag["key"]: tag["value"] for tag in found["run"]["data"].get("tags", ())}
 
+    def metric_history(self, run_id: str, name: str) -> list[dict[str, Any]]:
+        """Return all values of a run's metric, each with its ``step`` and ``value``.
+
+        Raises:
+            UserError: the server does not answer, or refuses.
+        """
+        query = urlencode({"run_id": run_id, "metric_key": name})
+        return list(self._request(f"{API}/metrics/get-history?{query}").get("metrics", ()))
+
     def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()

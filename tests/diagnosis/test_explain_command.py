@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.diagnosis.redaction import without_secrets
 from platform_sdk.errors import UserError
+from platform_sdk.processes.peak_memory import LINE
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import wait_for
 
@@ -91,3 +92,4 @@ def test_killed_step_of_a_real_run_is_explained(tmp_path: Path) -> None:
     status, output = explain(run_dir)
     assert status == 1
     assert "signal SIGKILL ended the process of step make" in output.splitlines()[0]
+    assert LINE.search((run_dir / "logs/make.log").read_text().splitlines()[-1])

@@ -2,7 +2,9 @@
 
 ``cases/`` holds facts as ``hopforge explain --save`` wrote them: of real runs on one machine, each stopped by the cause
 in its name, and of finished runs; and of the objects of a real cluster (``tests/kubeflow/recorded``). The pods of
-``worker_error_in_pods`` are recorded objects with the lines of the two processes of ``worker_error``.
+``worker_error_in_pods`` are recorded objects with the lines of the two processes of ``worker_error``; the pod of
+``pod_out_of_memory_with_peak`` has the lines of a torchrun whose worker the kernel killed in a cgroup of 800 MiB. The
+cases ``mlflow_*`` are facts that ``kubeflow.remote.facts`` collected from a real MLflow server (``test_curves``).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.diagnosis.explain import explain
-from platform_sdk.diagnosis.facts import Facts
+from platform_sdk.diagnosis.facts import Facts, Line
 
 CASES = Path(__file__).parent / "cases"
 CONTAINER = "jobs.0.pods.0.containers.0"
@@ -53,6 +55,11 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "exit_code_3": ("first_error", "exit code 3", {f"{CONTAINER}.exit_code": 0}),
     "pod_out_of_memory": ("pod_out_of_memory", "container pytorch, limit 800Mi", {f"{CONTAINER}.reason": "Error"}),
+    "pod_out_of_memory_with_peak": (
+        "pod_out_of_memory",
+        "container pytorch, limit 800Mi, peak 800 MiB",
+        {f"{CONTAINER}.reason": "Error"},
+    ),
     "pod_killed_for_memory": ("pod_out_of_memory", "exit code 137, out of memory", {f"{CONTAINER}.reason": "Error"}),
     "waits_for_quota": ("queued_WaitingForQuota", "20m more needed", {"jobs.0.workload.conditions": []}),
     "waits_for_preempted_jobs": (
@@ -63,6 +70,13 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "preempted_by_another_job": ("preempted", "preempted by another job", {"jobs.0.workload.conditions": []}),
     "pods_refused_by_a_webhook": ("refused", 'webhook "vjobset.kb.io" denied', {"jobs.0.events": []}),
     "pods_violate_the_standard": ("refused", 'violates PodSecurity "restricted', {"jobs.0.events": []}),
+    "mlflow_loss_not_finite": (
+        "loss_not_finite",
+        "the training of warmup is not finite from step 2 on",
+        {"training": []},
+    ),
+    "mlflow_nothing_accepted": ("nothing_accepted", "no rollout of iteration-01", {"selections.0.accepted": 1}),
+    "mlflow_equal_rewards": ("equal_rewards", "every group of online", {"training.1.equal_groups": 0.5}),
     "no_node_has_room": ("unschedulable", "enough free cpu", {"jobs.0.pods.0.conditions": []}),
 }
 """Rule, part of the cause, and values that replace the deciding facts, by the case's name."""
@@ -109,6 +123,24 @@ def test_killed_process_of_several_with_an_oom_kill_of_the_kernel_ran_out_of_mem
     first = explain(changed(facts_of("rank_killed"), {}).model_copy(update={"oom_kills": 1})).findings[0]
     assert (first.rule, first.cause) == ("out_of_memory", "the kernel killed step train for lack of memory")
     assert "process 1 of 2: ended by SIGKILL" in first.evidence[0].text
+
+
+def test_killed_step_out_of_memory_has_the_peak_that_the_runs_worker_logged() -> None:
+    killed = changed(facts_of("killed_step"), {}).model_copy(update={"oom_kills": 1})
+    line = Line(number=9, text="peak memory: 812 MiB (largest process)")
+    steps = tuple(step.model_copy(update={"lines": (*step.lines, line)}) for step in killed.steps)
+    first = explain(killed.model_copy(update={"steps": steps})).findings[0]
+    assert first.cause == "the kernel killed step online for lack of memory, peak 812 MiB"
+    assert explain(killed).findings[0].cause == "the kernel killed step online for lack of memory"
+
+
+def test_peak_memory_without_a_line_in_the_log_is_not_known() -> None:
+    known = explain(Facts.model_validate(facts_of("pod_out_of_memory_with_peak"))).findings[0]
+    assert known.evidence[1].text == "peak memory: 800 MiB (container, with its file cache)"
+    assert known.evidence[1].line == 2
+    unknown = explain(changed(facts_of("pod_out_of_memory_with_peak"), {f"{CONTAINER}.lines": []})).findings[0]
+    assert unknown.cause.endswith("container pytorch, limit 800Mi")
+    assert unknown.evidence[1].text == "the peak memory is not known: no line reports it"
 
 
 def test_every_case_is_tested() -> None:

@@ -123,17 +123,24 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     mine = folder / "mine.yaml"  # what is deleted again: policies that were there stay
     with mine.open("w") as stream:
         YAML(typ="safe").dump_all([i for i in items if i["metadata"]["name"] not in there], stream)
+    whole = folder / "whole"
+    whole.mkdir()
+    shutil.move(path, whole / path.name)
+    (whole / "kustomization.yaml").write_text(f"resources: [{path.name}]\n")
     try:
-        done = kubectl("apply", "-f", str(path))
+        done = kubectl("apply", "-k", str(whole))
         assert done.returncode == 0, done.stderr
-        yield path
+        yield whole
     finally:
         kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(mine))
 
 
 def test_second_apply_changes_nothing(applied: Path) -> None:
-    done = kubectl("diff", "-f", str(applied))
+    done = kubectl("diff", "-k", str(applied))
     assert done.returncode == 0, done.stdout
+    again = kubectl("apply", "-k", str(applied))
+    assert again.returncode == 0, again.stderr
+    assert [line for line in again.stdout.splitlines() if not line.endswith(" unchanged")] == []
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "create", "delete", "patch"])

@@ -50,7 +50,7 @@ def run_users_job(
         if item["kind"] == "ConfigMap" and item["metadata"]["name"] == maps[mounted[str(Path(path).parent)]]
     )
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=600)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def mlflow_server(folder: Path) -> Iterator[Server]:
         yield Server(url, (given["MLFLOW_AUTH_ADMIN_USERNAME"], secrets["MLFLOW_AUTH_ADMIN_PASSWORD"]))
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def answers(url: str) -> bool:

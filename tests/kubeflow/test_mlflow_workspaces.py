@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 import requests
 
+from platform_sdk.cli import teams as command
+from platform_sdk.teams.cluster import Cluster
 from platform_sdk.teams.folder import read_teams
 from platform_sdk.teams.usage import duration, read_usage
 from platform_sdk.tracking import server as tracking_server
 from tests.kubeflow.mlflow_server import Server, mlflow_server
 from tests.kubeflow.rendered import MANIFESTS
+from tests.teams.api_server import Server as ApiServer
+from tests.teams.test_role_table import table
 
 pytestmark = [
     pytest.mark.slow,  # every request hashes a password
@@ -215,6 +219,51 @@ def test_runs_read_and_change_all_of_their_own(server: Server) -> None:
     own = make_content(client)
     assert [request for request, done in reads(client, own).items() if not done] == []
     assert [request for request, done in changes(client, own).items() if not done] == []
+
+
+@pytest.mark.parametrize("column", ["owner, admin", "edit", "view", "auditor", "a run's account"])
+def test_documented_cell_is_what_the_user_may_do(server: Server, content: dict[str, str], column: str) -> None:
+    """The row of docs/teams.md about a team's workspace; MLflow does not know the roles of members."""
+    row = table()["MLflow: the team's workspace"]
+    said = row["owner, admin"] if row[column] == "the same" else row[column]
+    reading, writing, creating = {
+        "read; write to what they log themselves": (True, False, True),
+        "read, of every team": (True, False, False),
+        "write": (True, True, True),
+    }[said]
+    client = Client(server, {"auditor": AUDITOR, "a run's account": RUNS}.get(column, MEMBER))
+    assert set(reads(client, content).values()) == {reading}
+    assert client.post("runs/log-metric", run_id=content["run"], key="em", value=0.5, timestamp=1).ok == writing
+    assert client.post("runs/set-tag", run_id=content["run"], key="a", value="b").ok == writing
+    assert client.post("experiments/create", name=f"of {column}").ok == creating
+    if not writing:
+        assert not any(changes(client, content).values())
+
+
+def test_status_prints_the_gpu_hours_of_each_workspace(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kubeflow.training import TrainingClient
+    from kubernetes.client import Configuration
+
+    client = Client(server, OTHER_RUNS, "maths")
+    experiment = client.post("experiments/create", name="printed").json()["experiment_id"]
+    log_run(client, experiment, int(time.time() * 1000), 2.25, whole=True)
+    file = tmp_path / "teams.yaml"
+    file.write_text((MANIFESTS / "teams.yaml").read_text().replace("  reading:", "  maths:"))
+    kueue = ApiServer({})  # a cluster without queues
+    connection = TrainingClient(client_configuration=Configuration(host=kueue.url))
+    monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: Cluster(connection)))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", OTHER_MEMBER)
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD.format(OTHER_MEMBER))
+    try:
+        command.status(file, "7d", as_json=False)
+    finally:
+        kueue.close()
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines() if line.endswith(".25")] == ["maths"]
+    assert "GPU-hours of search: MLflow shows this user no workspace of that name" in printed.err
 
 
 def test_gpu_hours_of_teams_are_those_of_the_runs_that_a_user_may_see(

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -18,6 +13,7 @@ from platform_sdk.files import read_object
 from platform_sdk.planning.history import EarlierRuns, earlier_runs
 from platform_sdk.tracking import finish_run, start_run, step_run
 from platform_sdk.tracking.runs import Status
+from tests.tracking.mlflow_process import plain_mlflow
 
 HOME = Path(__file__).parents[2]
 
@@ -74,32 +70,8 @@ def test_server_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """A real MLflow server with an SQLite store."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    store = ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db", "--artifacts-destination", str(tmp_path)]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    with (tmp_path / "server.txt").open("wb") as log:
-        process = subprocess.Popen([*command, *store], stdout=log, stderr=log, cwd=tmp_path)
-    try:
-        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 120
-        while not _answers(f"{url}/health"):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+    with plain_mlflow(tmp_path) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 @pytest.mark.e2e(minutes=1)

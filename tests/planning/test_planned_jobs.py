@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not inst
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
-from platform_sdk.config.cluster import CLUSTER, ClusterSpec, JobSpec, Resources, Workspace
+from platform_sdk.config.cluster import CLUSTER, ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.sampling import SAMPLER_HOST, SAMPLER_URL
 from platform_sdk.config.task import Task
 from platform_sdk.execution.plan import inputs_of
 from platform_sdk.execution.step import load_step
@@ -28,49 +30,29 @@ from platform_sdk.kubeflow.packing import begun_with
 from platform_sdk.kubeflow.training_job import here, launcher
 from platform_sdk.kubeflow.training_job.backend import with_backend
 from platform_sdk.kubeflow.training_job.description import TASK
+from platform_sdk.kubeflow.training_job.pod import SAMPLER_PORT
 from platform_sdk.methods.__main__ import work
 from platform_sdk.planning.jobs import Place, PlannedJob, planned_jobs, requests_of
+from platform_sdk.processes.environment import variables
+from platform_sdk.sampling import openai_engine, vllm_engine
+from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.training.__main__ import train
-from tests.chaos.reduced import REDUCED, ReducedRecipe
+from tests.chaos.reduced import REDUCED
 from tests.kubeflow.training_job.scripted import Cluster
+from tests.planning.small_recipes import shipped_recipe, small_recipe
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
 RUN_ID = "d7c4a5a2-6f0a-4c6e-9d3e-0a8a3a1b2c3d"
 PROGRAMS: dict[str, Callable[[Path], None]] = {"platform_sdk.methods": work, "platform_sdk.training": train}
-SMALL_WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1]}
-# Recipes of pipelines that have no reduced one of their own.
-FURTHER = {
-    "evipath-mygo": ReducedRecipe(
-        "evipath-mygo/world.yaml",
-        {
-            "dataset.world": SMALL_WORLD, "training.epochs": 1, "iterations": 1, "selection.questions": 4,
-            "selection.attempts": 2, "selection.accepted": 1, "iteration_training.epochs": 1,
-        },
-        {},
-    ),
-    "mygo-grpo": ReducedRecipe(
-        "mygo/world-grpo.yaml",
-        {
-            "dataset.world": SMALL_WORLD, "warmup.trajectories": 4, "warmup.attempts": 1, "online.updates": 1,
-            "online.evaluate_every": 1, "online.questions": 2, "online.group": 2, "online.mini_batches": 1,
-        },
-        {},
-    ),
-    "arena-baselines": ReducedRecipe(
-        "arena-baselines/sft-reasoning-smollm2.yaml",
-        {
-            "dataset": {"format": "world", "world": {**SMALL_WORLD, "context": 4}},
-            "model": "hopforge:world-base-arena", "agent.prompts": "compact",
-            "agent.demonstrate": False, "training.gradient_checkpointing": False,
-        },
-        {},
-    ),
-}  # fmt: skip
-SMALL = {**REDUCED, **FURTHER}
-# Pipelines whose planned jobs are not compared with those of a run yet.
-ONLY_PLANNED = {"program-mygo", "prompting"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
+FURTHER = (
+    "arena/mixed-qwen2.5-7b", "arena-baselines/direct-rag-qwen2.5-7b", "arena-baselines/sft-reasoning-qwen2.5-7b",
+    "arena-baselines/sft-reasoning-smollm2", "evipath/hotpot-llama3.1-8b", "evipath-mygo/world",
+    "mygo/2wiki-kg-qwen2.5-7b", "mygo/2wiki-kg-qwen2.5-7b-grpo", "mygo/world-grpo", "program-mygo/world",
+    "prograph/2wiki-qwen2.5-3b", "prompting/world", "react/search-r1-qwen3-4b",
+)  # fmt: skip
+"""Shipped recipes with other jobs than those of ``REDUCED``."""
 
 
 class Operator:
@@ -101,15 +83,18 @@ class Operator:
             self.server.condition(item, "Complete")
             return
         spec["runPolicy"]["suspend"] = False
-        command = spec["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["command"]
-        PROGRAMS[command[-3]](Path(command[-1]))
+        [container] = spec["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+        values = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        command = container["command"]
+        with variables({SAMPLER_URL: values[SAMPLER_URL]} if SAMPLER_URL in values else {}):
+            PROGRAMS[command[-3]](Path(command[-1]))
         self.server.condition(item, "Succeeded")
 
 
 @pytest.fixture
 def place(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A cluster with a queue whose workspace is on this machine."""
-    for variable in (*here.PASSED_ON, CLUSTER, "JOB_COMPLETION_INDEX"):
+    for variable in (*here.PASSED_ON, CLUSTER, SAMPLER_URL, "JOB_COMPLETION_INDEX"):
         monkeypatch.setenv(variable, "")  # restored after the test, which sets and removes these
         monkeypatch.delenv(variable)
     cluster.server.pods["step"] = {"metadata": {"name": "step", "labels": {}}}
@@ -126,6 +111,32 @@ def place(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ),
     )  # fmt: skip
     return Place(spec, "team-a", RUN_ID)
+
+
+@pytest.fixture
+def gpu_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The cluster with GPUs and vLLM; where a pod's program would use them, it samples with transformers on the CPU."""
+
+    def without_vllm(model: str, extra: object, **sizes: Any) -> TransformersEngine:
+        return TransformersEngine(model, **sizes)
+
+    def without_server(url: str, model: str, patience: float, **sizes: Any) -> TransformersEngine:
+        assert url == f"http://{SAMPLER_HOST}:{SAMPLER_PORT}"
+        return TransformersEngine(model, **sizes)
+
+    monkeypatch.setattr(vllm_engine, "VllmEngine", without_vllm)
+    monkeypatch.setattr(openai_engine, "OpenAIEngine", without_server)
+    job = place.cluster.job.model_copy(
+        update={"sampler": SamplerSpec(image="sampler"), "resources": Resources(gpus=1)}
+    )  # fmt: skip
+    return replace(place, cluster=place.cluster.model_copy(update={"job": job}))
+
+
+def one_process_cluster() -> ClusterSpec:
+    """Return the shipped cluster with one GPU, and so one process, in a pod."""
+    cluster = read_as(ClusterSpec, SHIPPED)
+    resources = cluster.job.resources.model_copy(update={"gpus": 1})
+    return cluster.model_copy(update={"job": cluster.job.model_copy(update={"resources": resources})})
 
 
 def run_steps(recipe: Recipe, place: Place) -> None:
@@ -154,13 +165,12 @@ def comparable(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def reduced(name: str) -> Recipe:
-    recipe = SMALL[name].shorter()
+    recipe = REDUCED[name].shorter()
     overrides = [f"{path}={json.dumps(value)}" for path, value in recipe.overrides.items()]
     return load_recipe(HOME / "pipelines" / recipe.recipe, overrides, {})
 
 
-def check_run(name: str, cluster: Cluster, place: Place) -> list[PlannedJob]:
-    recipe = reduced(name)
+def check_run(recipe: Recipe, cluster: Cluster, place: Place) -> list[PlannedJob]:
     jobs, faults = planned_jobs(recipe, place)
     assert faults == []
     operator = Operator(cluster)
@@ -176,25 +186,61 @@ def check_run(name: str, cluster: Cluster, place: Place) -> list[PlannedJob]:
     return jobs
 
 
-def test_every_shipped_pipeline_has_a_reduced_recipe() -> None:
-    folders = {path.parent.name for path in RECIPES}
-    assert {SMALL[name].recipe.partition("/")[0] for name in SMALL} >= folders - ONLY_PLANNED
-
-
 @pytest.mark.e2e(minutes=1)
-@pytest.mark.parametrize("name", [*sorted(REDUCED), *(pytest.param(n, marks=pytest.mark.slow) for n in FURTHER)])
+@pytest.mark.parametrize("name", sorted(REDUCED))
 def test_planned_jobs_equal_the_jobs_of_the_run(name: str, cluster: Cluster, place: Place) -> None:
-    jobs = check_run(name, cluster, place)
+    jobs = check_run(reduced(name), cluster, place)
     assert jobs
     for job in jobs:
         assert (job.queue, job.priority, job.pods) == ("team-a", "usual", 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FURTHER)
+def test_planned_jobs_of_shipped_recipe_equal_the_jobs_of_its_run(
+    name: str, cluster: Cluster, gpu_place: Place
+) -> None:
+    """Each step runs as in its pod, and each job that it creates runs its program in this process.
+
+    Compared are whole objects: kind, names, labels, annotations with the digest of the specification, containers,
+    images, commands, variables, amounts, volumes and the vLLM server. The recipe that runs has the other values of
+    ``small_recipes``; ``test_small_recipe_has_the_jobs_of_the_shipped_one`` shows that its jobs are the shipped ones.
+    """
+    recipe = small_recipe(HOME / f"pipelines/{name}.yaml")
+    jobs = check_run(recipe, cluster, gpu_place)
+    served = [job.step for job in jobs if "initContainers" in json.dumps(job.manifest)]
+    assert bool(served) == recipe.settings("sampling").engine.brings_server
+
+
+def jobs_at(recipe: Recipe) -> dict[str, str]:
+    """Return the jobs of a recipe by name, as text, for the shipped cluster with pods of one process."""
+    place = Place(one_process_cluster(), choose=lambda job: job if job.indexed else with_backend(job, "pytorchjob"))
+    return {job.name: job.model_dump_json() for job in planned_jobs(recipe, place)[0]}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_small_recipe_has_the_jobs_of_the_shipped_one(path: Path) -> None:
+    planned, jobs = jobs_at(shipped_recipe(path)), jobs_at(small_recipe(path))
+    assert jobs
+    assert jobs.items() <= planned.items()
+    further = [json.loads(planned[name])["step"] for name in planned.keys() - jobs.keys()]
+    assert all(int(step.rpartition("-")[2]) > 1 for step in further)  # of later iterations
+
+
+def test_jobs_of_every_shipped_recipe_are_those_of_a_recipe_that_is_run() -> None:
+    """The other recipes' jobs differ from them by the run's name only."""
+
+    def unnamed(path: Path) -> str:
+        return json.dumps(jobs_at(replace(small_recipe(path), name="run")))
+
+    paths = [*(f"{name}.yaml" for name in FURTHER), *(one.recipe for one in REDUCED.values())]
+    run = {unnamed(HOME / "pipelines" / path) for path in paths if not path.startswith("..")}
+    assert [path for path in RECIPES if unnamed(path) not in run] == []
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_recipe_has_a_job_for_every_step_that_asks_for_one(path: Path) -> None:
-    cluster = read_as(ClusterSpec, SHIPPED)
-    one_process = cluster.job.resources.model_copy(update={"gpus": 1})
-    cluster = cluster.model_copy(update={"job": cluster.job.model_copy(update={"resources": one_process})})
+    cluster = one_process_cluster()
     recipe = load_recipe(path, (), cluster.environment)
     jobs, faults = planned_jobs(recipe, Place(cluster))
     with_jobs = {job.step for job in jobs}

@@ -18,6 +18,7 @@ signal.signal(signal.SIGTERM, stop)
 if sys.argv[1] == "fail":
     sys.exit(3)
 if sys.argv[1] == "vanish":
+    held = bytearray(os.urandom(200 * 2**20))
     os.kill(os.getpid(), signal.SIGKILL)
 Path(sys.argv[2]).write_text("ready")
 time.sleep(120)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.processes import cgroup
+from platform_sdk.processes.peak_memory import LINE, container_line
 from platform_sdk.processes.torchrun import NODE_LOST, main
 from tests.process_watch import wait_for
 
@@ -48,6 +50,33 @@ def test_torchrun_keeps_its_exit_code_if_a_worker_fails(tmp_path: Path, act: str
     _, errors = launcher.communicate(timeout=120)
     assert launcher.returncode == 1
     assert text in errors
+
+
+def test_torchrun_logs_the_peak_memory_of_a_killed_worker(tmp_path: Path) -> None:
+    """The worker held 200 MiB when SIGKILL, as the kernel sends it, ended it. A container's last 100 lines are read."""
+    _, errors = started("vanish", tmp_path / "report").communicate(timeout=120)
+    [found] = [match for line in errors.splitlines()[-100:] if (match := LINE.search(line))]
+    assert int(found[1].replace(",", "").removesuffix(" MiB")) > 200
+
+
+@pytest.mark.parametrize(
+    ("groups", "file"),
+    [
+        ("0::/\n", "memory.peak"),  # a container's view of cgroup v2
+        ("0::/user.slice/run\n", "user.slice/run/memory.peak"),
+        ("5:cpu:/\n4:memory:/kubepods/pod1\n0::/\n", "memory/memory.max_usage_in_bytes"),  # v1 in a container
+    ],
+)
+def test_peak_memory_of_a_container_comes_before_the_peak_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, file: str
+) -> None:
+    (tmp_path / "groups").write_text(groups)
+    monkeypatch.setattr(cgroup, "GROUPS_OF_PROCESS", tmp_path / "groups")
+    monkeypatch.setattr(cgroup, "CGROUPS", tmp_path)
+    assert container_line().endswith("(largest process)")
+    (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / file).write_text("3221225472\n")
+    assert container_line() == "peak memory: 3,072 MiB (container, with its file cache)"
 
 
 def test_torchrun_that_loses_the_first_node_is_restarted(

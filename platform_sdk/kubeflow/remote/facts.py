@@ -1,4 +1,6 @@
-"""Collection of the facts of a run on a cluster: Pipelines' steps, jobs, pods, logs, warnings, and Kueue's objects."""
+"""Collection of the facts of a run on a cluster: Pipelines' steps, jobs, pods, logs, warnings, Kueue's objects, and
+figures in MLflow.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.diagnosis.facts import Facts, JobFacts, Line, QueueUsage, RunState, StepFacts
 from platform_sdk.diagnosis.redaction import redacted
 from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.curves import Curves, read_curves
 from platform_sdk.kubeflow.remote.jobs import Item, Jobs, Kind
 from platform_sdk.kubeflow.remote.logs import Container, read_log
 from platform_sdk.kubeflow.remote.pods import MAIN, StepState, newest
 from platform_sdk.kubeflow.remote.queues import position, usage
 from platform_sdk.kubeflow.remote.runs import Run
 from platform_sdk.kubeflow.remote.state import look
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
 from platform_sdk.kubeflow.training_job.facts import QUEUE, event_facts, job_facts, pod_facts, workload_facts
 from platform_sdk.kubeflow.training_job.failure import with_logs
 from platform_sdk.kubeflow.training_job.state import State, observe
@@ -35,15 +39,20 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
 
     Raises:
         UserError: Kubeflow Pipelines cannot be reached or refuses.
-        ApiUnavailable: the API server does not answer.
     """
     state = look(server, run, jobs)
     notes = [state.unseen] if state.unseen else []
     pods: Mapping[str, Item] = _seen(lambda: newest(jobs.step_pods(run.run_id)), {}, notes)
     made: list[tuple[Kind, list[Item]]] = [(kind, _seen(partial(kind.of, run.label), [], notes)) for kind in jobs.kinds]
-    found = [_job(jobs, kind, job, notes) for kind, of_kind in made for job in of_kind]
+    each: list[JobFacts | None] = [
+        _seen(partial(_job, jobs, kind, job, notes), None, notes) for kind, of_kind in made for job in of_kind
+    ]
+    found = [job for job in each if job is not None]
     queues = dict.fromkeys(job.queue for job in found if job.queue and job.state in ("Queued", "Preempted"))
     totals: list[tuple[QueueUsage, ...]] = [_seen(partial(usage, jobs, queue), (), notes) for queue in queues]
+    started = any(STATES.get(step.state) != "PENDING" for step in state.steps)
+    none: Curves = ((), ())
+    training, selections = _seen(partial(read_curves, run.run_id), none, notes) if started else none
     facts = Facts(
         run=run.run_id,
         place="cluster",
@@ -51,6 +60,8 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
         state=STATES.get(state.state, "RUNNING"),
         error=state.error,
         steps=tuple(_step(step, pods.get(step.name), jobs, notes) for step in state.steps),
+        training=training,
+        selections=selections,
         jobs=tuple(sorted(found, key=lambda job: (job.created, job.name))),
         usage=tuple(total for queue in totals for total in queue),
     )
@@ -58,12 +69,14 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
 
 
 def _seen(read: Callable[[], T], missing: T, notes: list[str]) -> T:
-    """Return what ``read`` returns; if this account may not see it, note the reason and return ``missing``."""
+    """Return the result of ``read``, or ``missing`` with a note of the reason why nothing can be seen."""
     try:
         return read()
     except UserError as error:
         notes.append(str(error))
-        return missing
+    except UNEXPECTED as error:
+        notes.append(unexpected_form("an answer of the API server", error))
+    return missing
 
 
 def _step(step: StepState, pod: Item | None, jobs: Jobs, notes: list[str]) -> StepFacts:

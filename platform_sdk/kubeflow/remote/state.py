@@ -13,10 +13,10 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.jobs import Item, Jobs, JobState
+from platform_sdk.kubeflow.remote.jobs import Jobs, JobState
 from platform_sdk.kubeflow.remote.pods import StepState, newest, step_state
 from platform_sdk.kubeflow.remote.runs import Run, Step
-from platform_sdk.kubeflow.training_job.api import ApiUnavailable
+from platform_sdk.kubeflow.training_job.api import UNEXPECTED, ApiUnavailable, unexpected_form
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"})
 DETAILS_ONLY = "steps are shown as Kubeflow Pipelines lists them, which may stop after about ten steps"
@@ -65,23 +65,25 @@ def look(server: Server, run: Run, jobs: Jobs | None, last: RunState | None = No
     found = server.ask(server.api.runs.run_service_get_run, run.run_id)
     history = _history(found.state or "PENDING", found.state_history or ())
     details = {one.display_name: one for one in (found.run_details.task_details if found.run_details else None) or ()}
-    pods: list[Item] | None = None
+    of_pods: Mapping[str, StepState] = {}
     made: tuple[JobState, ...] = ()
     notes: list[str] = []
     away = ""
     if jobs is not None:
         try:
-            pods = jobs.step_pods(run.run_id)
+            of_pods = {name: step_state(name, pod) for name, pod in newest(jobs.step_pods(run.run_id)).items()}
         except ApiUnavailable as error:
             away = str(error)
         except UserError as error:
             notes.append(f"{DETAILS_ONLY}: {error}")
+        except UNEXPECTED as error:
+            notes.append(f"{DETAILS_ONLY}: {unexpected_form('the list of pods', error)}")
         try:
             made, hidden = jobs.states(run.label)
             notes += [hidden] if hidden else []
         except ApiUnavailable as error:
             away = str(error)
-    steps = _steps(run, history, None if pods is None else newest(pods), details)
+    steps = _steps(run, history, of_pods, details)
     if away and last is not None:
         steps, made = last.steps or steps, last.jobs
     return RunState(
@@ -110,14 +112,14 @@ def _history(state: str, entries: Iterable[Any]) -> _History:
 
 
 def _steps(
-    run: Run, history: _History, pods: Mapping[str, Item] | None, details: Mapping[str, Any]
+    run: Run, history: _History, of_pods: Mapping[str, StepState], details: Mapping[str, Any]
 ) -> tuple[StepState, ...]:
     states: dict[str, StepState] = {}
     begun: set[str] = set()  # dependencies of a started step
     for step in reversed(run.steps):
-        pod = (pods or {}).get(step.name)
-        state = step_state(step.name, pod) if pod is not None else _listed(step.name, details.get(step.name))
-        if pod is None and state.state not in ENDED and (step.name in begun or history.state == "SUCCEEDED"):
+        state = of_pods.get(step.name) or _listed(step.name, details.get(step.name))
+        unknown = step.name not in of_pods and state.state not in ENDED
+        if unknown and (step.name in begun or history.state == "SUCCEEDED"):
             state = StepState(step.name, "SUCCEEDED")  # cached, or its pod was deleted
         states[step.name] = state = _corrected(step, state, history)
         if state.state != "PENDING" and not step.at_exit:

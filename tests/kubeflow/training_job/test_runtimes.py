@@ -15,19 +15,28 @@ from ruamel.yaml import YAML
 
 from platform_sdk.config.cluster import ClusterSpec, Resources
 from platform_sdk.config.document import read_as
-from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import models_in
 from platform_sdk.kubeflow.training_job import pytorchjob, runtime, trainjob
+from platform_sdk.kubeflow.training_job.backend import with_backend
 from platform_sdk.kubeflow.training_job.description import Description, Sidecar
-from platform_sdk.kubeflow.training_job.here import describe
-from platform_sdk.processes.launch import StepProcesses
+from platform_sdk.planning.jobs import Place, PlannedJob, planned_jobs
 from tests.kubeflow.crds import ROOT, check
 from tests.kubeflow.training_job.test_rendering import JOB, SERVED, pods_of, with_spec
 from tests.kubeflow.training_job.trainer import POD_FIELDS_OF_TRAINER_2_2, pod_of, pods_of_patch, rewrite
 
 SHIPPED = read_as(ClusterSpec, ROOT / "pipelines/cluster.yaml")
 RUNTIMES = {one["metadata"]["name"]: one for one in runtime.runtimes(SHIPPED)}
-RECIPES = sorted(path for path in (ROOT / "pipelines").glob("*/*.yaml") if path.name != "pipeline.yaml")
-ONLINE = [path for path in RECIPES if load_recipe(path).settings("sampling").engine.brings_server]
+PIPELINES = ROOT / "pipelines"
+PROGRAM = "registry/agent@sha256:2"
+WITH_IMAGE = (f"agent.image={PROGRAM}",)
+CASES: list[tuple[Path, tuple[str, ...]]] = [
+    *((path, ()) for path in sorted(PIPELINES.glob("*/*.yaml")) if path.name != "pipeline.yaml"),
+    *((PIPELINES / name, WITH_IMAGE + more) for name in ("program/world.yaml", "program-mygo/world.yaml")
+      for more in ((), ('sampling.engine={"engine": "openai"}',))),
+]  # fmt: skip
+"""Every shipped recipe, and the recipes of programs with the program's image, without and with a vLLM server."""
 
 
 def by_key(pod: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +56,14 @@ def _by_key(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_equal_pods(theirs: dict[str, Any], job: Description) -> None:
+    assert_pod_of(theirs, pytorchjob.render(job))
+
+
+def assert_pod_of(theirs: dict[str, Any], job: dict[str, Any]) -> None:
+    """Compare a TrainJob's merged pod with all pods of a PyTorchJob."""
     merged_pod = dict(theirs)
     assert merged_pod.pop("restartPolicy") == "Never"  # so the exit code decides, by podFailurePolicy
-    for ours in pods_of(pytorchjob.render(job)):
+    for ours in pods_of(job):
         assert by_key(merged_pod) == by_key(ours["spec"])
 
 
@@ -64,23 +78,49 @@ def test_pods_of_a_trainjob_equal_those_of_a_pytorchjob(job: Description) -> Non
     assert_equal_pods(theirs["spec"], job)
 
 
-def test_there_are_online_recipes() -> None:
-    assert len(ONLINE) >= 3
+def jobs_of(recipe: Recipe, cluster: ClusterSpec, backend: str) -> list[PlannedJob]:
+    """Return the jobs of a recipe's steps; an indexed job keeps its kind."""
+    choose = lambda job: job if job.indexed else with_backend(job, backend)  # noqa: E731
+    jobs, faults = planned_jobs(recipe, Place(cluster, "team-a", choose=choose))
+    assert faults == []
+    return jobs
 
 
-@pytest.mark.parametrize("trains", [True, False], ids=["online", "sample"])
-@pytest.mark.parametrize("path", ONLINE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_online_recipe_has_equal_pods_as_trainjob_and_pytorchjob(path: Path, trains: bool) -> None:
-    run_dir = Path(f"/workspace/runs/{load_recipe(path).name}-d7c4a5a2")
-    work = StepProcesses(
-        "platform_sdk.methods", run_dir / "online/step.json", "online" if trains else "sample", trains=trains,
-        server_spec=run_dir / "online/server.json",
-    )  # fmt: skip
-    job = describe(work, SHIPPED, run_dir, "team-a")
-    body = trainjob.render(job)
-    assert body["spec"]["runtimeRef"]["name"] == "hopforge-online"
-    check(body)
-    assert_equal_pods(pod_of(body, RUNTIMES["hopforge-online"]), job)
+@pytest.mark.parametrize(
+    ("path", "overrides"),
+    [
+        pytest.param(path, more, id="-".join((path.parent.name, path.stem, *("image" for _ in more))))
+        for path, more in CASES
+    ],
+)
+def test_every_job_of_a_recipe_has_equal_pods_as_trainjob_and_pytorchjob(
+    path: Path, overrides: tuple[str, ...]
+) -> None:
+    recipe = load_recipe(path, overrides, {})
+    # Pods of one process: some recipes' work cannot be divided.
+    gpus = max(engine.gpus_each for _, engine in models_in(recipe.structs, EngineSpec))
+    if gpus > 1:  # a pod has several processes of other steps, which search through the service
+        recipe = load_recipe(path, ("retrieval.url=http://retriever.hopforge-services:8080",), {})
+    resources = SHIPPED.job.resources.model_copy(update={"gpus": gpus})
+    program = SHIPPED.job.program.model_copy(update={"image": PROGRAM})
+    cluster = SHIPPED.model_copy(
+        update={"job": SHIPPED.job.model_copy(update={"resources": resources, "program": program})}
+    )
+    runtimes = {one["metadata"]["name"]: one for one in runtime.runtimes(cluster)}
+    used = set()
+    for theirs, ours in zip(jobs_of(recipe, cluster, "trainjob"), jobs_of(recipe, cluster, "pytorchjob"), strict=True):
+        body = theirs.manifest or {}
+        if theirs.kind == "Job":
+            assert theirs == ours
+            continue
+        check(body)
+        used.add(body["spec"]["runtimeRef"]["name"])
+        [pod] = pods_of_patch(body)
+        assert set(pod) <= POD_FIELDS_OF_TRAINER_2_2
+        assert_pod_of(pod_of(body, runtimes[body["spec"]["runtimeRef"]["name"]]), ours.manifest or {})
+    assert used
+    assert any(name.startswith("hopforge-online") for name in used) == recipe.settings("sampling").engine.brings_server
+    assert any(name.endswith("-program") for name in used) == bool(overrides)
 
 
 def test_patch_of_an_online_job_has_only_variables_and_the_runs_mount() -> None:
