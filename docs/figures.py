@@ -54,6 +54,7 @@ SUMMARY = Summary(
         ),
         ("EviPath; settings chosen on this world", "world-evipath", "pretrained", "EviPath"),
         ("ReAct; settings chosen on world 101", "world-react", "untrained", "search and calculator"),
+        ("a program that imitates ReAct, with its settings", "world-program", "untrained", "trained"),
     ),
 )  # fmt: skip
 RECALL = Recall(
@@ -71,7 +72,7 @@ FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
-        *(StudyTable(f"world-{name}") for name in ("mygo", "arena", "prograph", "react", "evipath", "grpo")),
+        *(StudyTable(f"world-{name}") for name in ("mygo", "arena", "prograph", "react", "program", "evipath", "grpo")),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
