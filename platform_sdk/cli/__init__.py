@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import logging
 import os
 import sys
+from gc import freeze
 from typing import Annotated
 
 import typer
@@ -65,7 +65,7 @@ def main() -> None:
     # pydantic searches all installed packages for its plugins; hopforge needs none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # A fifth of a short command's time is Python's search for cycles among objects that end with the process anyway.
-    atexit.register(gc.freeze)
+    atexit.register(freeze)
     open_streams()
     if logging.lastResort is not None:  # handler of warnings if logging is not configured
         logging.lastResort.setFormatter(DisplayFormatter())

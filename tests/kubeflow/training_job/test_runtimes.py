@@ -17,7 +17,6 @@ from platform_sdk.config.cluster import ClusterSpec, Resources
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.config.struct import models_in
 from platform_sdk.kubeflow.training_job import pytorchjob, runtime, trainjob
 from platform_sdk.kubeflow.training_job.backend import with_backend
 from platform_sdk.kubeflow.training_job.description import Description, Sidecar
@@ -98,7 +97,7 @@ def test_every_job_of_a_recipe_has_equal_pods_as_trainjob_and_pytorchjob(
 ) -> None:
     recipe = load_recipe(path, overrides, {})
     # Pods of one process: some recipes' work cannot be divided.
-    gpus = max(engine.gpus_each for _, engine in models_in(recipe.structs, EngineSpec))
+    gpus = max(engine.gpus_each for _, engine in recipe.models(EngineSpec))
     if gpus > 1:  # a pod has several processes of other steps, which search through the service
         recipe = load_recipe(path, ("retrieval.url=http://retriever.hopforge-services:8080",), {})
     resources = SHIPPED.job.resources.model_copy(update={"gpus": gpus})
