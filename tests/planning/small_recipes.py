@@ -27,7 +27,8 @@ ONE_GPU = {"teaching.engine": {"extra": {}}}
 processes, which a local index refuses (on a cluster these recipes need ``retrieval.url``).
 """
 RETRIEVER: dict[str, Any] = {
-    "url": None, "collection": None, "encoder": None, "query_prefix": None, "passage_prefix": None, "device": "cpu", "threads": 1
+    "url": None, "collection": None, "encoder": None, "query_prefix": None, "passage_prefix": None, "device": "cpu",
+    "threads": 1,
 }  # fmt: skip
 SMALL: dict[str, dict[str, Any]] = {
     "agent": {"prompts": "compact", "demonstrate": False, "max_tokens": 24, "planner_tokens": 32, "worker_tokens": 24,
