@@ -131,7 +131,7 @@ MISTAKES = [
     Mistake("verifying a folder without runs", ("verify", "folder"), "folder: is no run directory", "check the path",
             lambda folder: (folder / "folder").mkdir()),
     Mistake("a checkpoint that is none", ("verify", "half", "--checkpoint", "x.json"), "x.json",
-            "restore it from a copy",
+            "fetch one with hopforge log checkpoint",
             lambda folder: (unfinished(folder), (folder / "x.json").write_text("{"))),
     Mistake("approvers without a folder", ("verify", "half", "--approvers", "keys"), "keys: no such directory",
             "one file NAME.pem per approver", unfinished),
