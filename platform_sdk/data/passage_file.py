@@ -8,12 +8,13 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, NamedTuple, overload
+from typing import IO, NamedTuple
 
 from platform_sdk.display import shortened
 from platform_sdk.files import REMEDY, open_regular
 from platform_sdk.record_files import RecordError, check_text
 from platform_sdk.records import Passage
+from platform_sdk.rows import Rows
 
 Parse = Callable[[Path, int, bytes], Passage]
 
@@ -26,7 +27,7 @@ class _Lines(NamedTuple):
     hashes: array[int]
 
 
-class PassageFile(Sequence[Passage]):
+class PassageFile(Rows[Passage]):
     """The passages of a JSONL file, by row. Blank lines are skipped.
 
     The first use reads the file once and keeps the place and a hash of each line. A passage is read when it is asked
@@ -54,7 +55,7 @@ class PassageFile(Sequence[Passage]):
             RecordError: a line is malformed, or an id is repeated.
         """
         ids = array("q")
-        for number, line in self._numbered():
+        for number, _, line in self._scan():
             passage = self._parse(self._path, number, line)
             check_text(self._path, f"record {len(ids) + 1}: ", passage)
             ids.append(hash(passage.id))
@@ -74,22 +75,21 @@ class PassageFile(Sequence[Passage]):
 
     @cached_property
     def _lines(self) -> _Lines:
-        lines, start = _Lines(array("q"), array("q"), array("q")), 0
-        with self._open() as stream:
-            if self._header:
-                start = len(stream.readline())
-            for line in stream:
-                if line.strip():
-                    lines.starts.append(start)
-                    lines.lengths.append(len(line))
-                    lines.hashes.append(hash(line))
-                start += len(line)
+        lines = _Lines(array("q"), array("q"), array("q"))
+        for _, start, line in self._scan():
+            lines.starts.append(start)
+            lines.lengths.append(len(line))
+            lines.hashes.append(hash(line))
         return lines
 
-    def _numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines with their numbers from 1."""
+    def _scan(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the number from 1, the start and the content of each line with a passage."""
+        start = 0
         with self._open() as stream:
-            yield from ((n, line) for n, line in enumerate(stream, 1) if line.strip() and not (self._header and n == 1))
+            for number, line in enumerate(stream, start=1):
+                if line.strip() and not (self._header and number == 1):
+                    yield number, start, line
+                start += len(line)
 
     def _open(self) -> IO[bytes]:
         try:
@@ -100,21 +100,15 @@ class PassageFile(Sequence[Passage]):
     def __len__(self) -> int:
         return len(self._lines.starts)
 
-    @overload
-    def __getitem__(self, row: int) -> Passage: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[Passage]: ...
-    def __getitem__(self, row: int | slice) -> Passage | list[Passage]:
-        if isinstance(row, slice):
-            return [self[at] for at in range(*row.indices(len(self)))]
+    def row(self, number: int) -> Passage:
         starts, lengths, hashes = self._lines
-        line = os.pread(self._descriptor, lengths[row], starts[row])
-        if hash(line) != hashes[row]:
+        line = os.pread(self._descriptor, lengths[number], starts[number])
+        if hash(line) != hashes[number]:
             raise RecordError(f"{self._path}: was altered while it was in use; {REMEDY}")
-        return self._parse(self._path, row + 1 + self._header, line)
+        return self._parse(self._path, number + 1 + self._header, line)
 
     def __iter__(self) -> Iterator[Passage]:
-        return (self[row] for row in range(len(self)))
+        return map(self.row, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):

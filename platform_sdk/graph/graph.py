@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
 import duckdb
 import numpy as np
@@ -20,6 +20,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.graph.merge import merge
 from platform_sdk.records import Source
+from platform_sdk.rows import Rows
 
 SCHEMA = 2
 MANIFEST = "manifest.json"
@@ -71,7 +72,7 @@ class Incidence:
         return cls(indptr, indices)
 
 
-class Column(Sequence[T], Generic[T]):
+class Column(Rows[T]):
     """A column of a Parquet file, read on first use and kept as Arrow memory."""
 
     def __init__(self, file: pq.ParquetFile, names: Sequence[str], make: Callable[..., T]) -> None:
@@ -89,15 +90,8 @@ class Column(Sequence[T], Generic[T]):
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return self._make(*(column[index].as_py() for column in self._columns))
+    def row(self, number: int) -> T:
+        return self._make(*(column[number].as_py() for column in self._columns))
 
     def __iter__(self) -> Iterator[T]:
         for batch in self._file.iter_batches(columns=list(self._names)):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
 from platform_sdk.data.dataset import read_corpus
 from platform_sdk.records import Evidence, Passage
 from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
+from platform_sdk.rows import Rows
 from platform_sdk.sampling.rollout import SearchRequest
 
 
 @dataclass(frozen=True)
-class _Texts(Sequence[str]):
+class _Texts(Rows[str]):
     """Title and text of each passage, made when they are asked for."""
 
     passages: Sequence[Passage]
@@ -24,18 +24,9 @@ class _Texts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.passages)
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [_text(passage) for passage in self.passages[row]]
-        return _text(self.passages[row])
-
-
-def _text(passage: Passage) -> str:
-    return f"{passage.title}\n{passage.text}"
+    def row(self, number: int) -> str:
+        passage = self.passages[number]
+        return f"{passage.title}\n{passage.text}"
 
 
 @dataclass(frozen=True)
