@@ -233,6 +233,7 @@ def test_runner_that_ends_ends_the_attempt_as_an_error(session: Session, binary:
     with subprocess.Popen([binary, str(port), "--open-network"]) as process:
         wait_for(lambda: subprocess.run([binary, str(port), "--check"]).returncode == 0)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: not children.read_text())  # the check's own
 
         def strike() -> None:
             wait_for(lambda: bool(children.read_text()))
