@@ -4,7 +4,7 @@ Three parts, each of which asserts what it counts:
 
 * ``linear``: one session of 128 turns and 60,000 tokens or more, under each of four chat templates; every token of the
   prompts is tokenized once. The prompt's text is rendered in every call: its CPU time, in all and of the last call,
-  beside the time to tokenize the last prompt anew.
+  and the time to tokenize the whole last prompt.
 * ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU time of the gateway's thread beside the
   CPU time of the thread that samples.
 * ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a process of its own; the sampler's
@@ -157,11 +157,11 @@ def of_a_long_session(tokenizer: Any, turns: int, words: int) -> str:
     assert encoded[0] == given + (turns - 1) * ended, (encoded[0], given)
     before = time.thread_time()
     encode(last.skeleton)
-    anew = time.thread_time() - before
+    whole = time.thread_time() - before
     return (
         f"{turns} turns, {len(trajectory.token_ids)} tokens; each of the {given} given ones was tokenized once; the "
         f"gateway's CPU {seconds:.2f} s, of which rendering {sum(rendered):.2f} s, in the last call "
-        f"{1000 * rendered[-1]:.1f} ms; tokenizing the last prompt anew takes {1000 * anew:.0f} ms"
+        f"{1000 * rendered[-1]:.1f} ms; tokenizing the whole last prompt takes {1000 * whole:.0f} ms"
     )
 
 

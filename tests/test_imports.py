@@ -17,7 +17,7 @@ LAYERS = [  # from the top
     "cli", "teams", "log_service", "studies", "planning", "steps", "methods", "gateway", "agents", "tools", "retrieval",
     "kubeflow", "diagnosis", "execution", "training", "lineage", "evaluation", "graph", "sampling", "tracking", "data",
     "processes", "config", "sizing", "record_files", "records", "outputs", "files", "authorities", "errors", "display",
-    "pages", "credentials", "run_dir",
+    "pages", "credentials", "rows", "run_dir",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
@@ -152,18 +152,23 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str]) -> None:
     assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
-def test_runs_imports_nothing_that_writes_or_trains_runs(tmp_path: Path) -> None:
-    (tmp_path / "first" / "tracking").mkdir(parents=True)
-    (tmp_path / "first" / "tracking" / "run.jsonl").touch()  # every run directory is read, also one without events
+def loaded_by(*arguments: str) -> tuple[set[str], str]:
+    """Run a command of hopforge; return the modules that it loaded, and its standard error."""
     code = (
         "import sys\nfrom platform_sdk.cli import main\n"
-        f"sys.argv[1:] = ['runs', {str(tmp_path)!r}]\n"
+        f"sys.argv[1:] = {arguments!r}\n"
         "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "run first is not listed" in done.stderr
-    loaded = set(done.stderr.splitlines()[-1].split())
+    return set(done.stderr.splitlines()[-1].split()), done.stderr
+
+
+def test_runs_imports_nothing_that_writes_or_trains_runs(tmp_path: Path) -> None:
+    (tmp_path / "first" / "tracking").mkdir(parents=True)
+    (tmp_path / "first" / "tracking" / "run.jsonl").touch()  # every run directory is read, also one without events
+    loaded, told = loaded_by("runs", str(tmp_path))
+    assert "run first is not listed" in told
     assert "platform_sdk.tracking.listing" in loaded
     assert not loaded & {"platform_sdk.records", "platform_sdk.tracking.runs", "platform_sdk.tracking.step"}
     assert not loaded & {"mlflow", "numpy", "ruamel.yaml", "yaml"}
@@ -172,14 +177,7 @@ def test_runs_imports_nothing_that_writes_or_trains_runs(tmp_path: Path) -> None
 def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
     # The settings of a retrieval method are defined alongside code that runs.
     recipes = [str(path) for path in RECIPES if path.parent.name in ("mygo", "arena", "evipath")]
-    code = (
-        "import sys\nfrom platform_sdk.cli import main\n"
-        f"sys.argv[1:] = ['validate', *{recipes!r}]\n"
-        "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stderr.splitlines()[-1].split())
+    loaded, _ = loaded_by("validate", *recipes)
     assert {name for name in loaded if name.startswith("platform_sdk.cli.")} == {
         "platform_sdk.cli.application", "platform_sdk.cli.output", "platform_sdk.cli.run",
     }  # fmt: skip

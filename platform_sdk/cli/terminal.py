@@ -15,7 +15,7 @@ from platform_sdk.display import printable
 class Terminal(Console):
     """Console that escapes control characters in texts, but keeps its own styles.
 
-    A text such as ``:key:`` stays as it is.
+    A text such as ``:key:`` is printed unchanged.
     """
 
     def __init__(self, **settings: Any) -> None:

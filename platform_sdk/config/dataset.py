@@ -103,10 +103,8 @@ class DatasetSpec(Struct):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in ("world", "mixed"):
-            own = (
-                ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
-            )
-            own = (*own, "corpus") if self.format == "world" else own
+            counted = ("train_questions", "eval_questions", "seed", "skip_invalid", "world")
+            own = {"world": ("corpus",), "mixed": counted}[self.format]
             foreign = ("train", "eval", "triples", "labels", "licence", *own)
             if given := [name for name in foreign if getattr(self, name)]:
                 reason = "is generated" if self.format == "world" else "takes its questions from its mixture"

@@ -1,4 +1,4 @@
-"""Shipped recipes at a size that runs in seconds on one CPU, with everything that decides a step's job left as it is.
+"""Shipped recipes at a size that runs in seconds on one CPU; what decides a step's job is unchanged.
 
 A recipe keeps its pipeline, method, switches, engines, credits and rewards. ``SMALL``, ``WORLD`` and ``MODELS`` are all
 settings that get another value: data and model, amounts, and the hardware of a process. Of these, a job
