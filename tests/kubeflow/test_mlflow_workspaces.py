@@ -14,7 +14,7 @@ import requests
 from platform_sdk.cli import teams as command
 from platform_sdk.teams.cluster import Cluster
 from platform_sdk.teams.folder import read_teams
-from platform_sdk.teams.usage import duration, read_usage
+from platform_sdk.teams.usage import Usage, duration, read_usage
 from platform_sdk.tracking import server as tracking_server
 from tests.kubeflow.mlflow_server import Server, mlflow_server
 from tests.kubeflow.rendered import MANIFESTS
@@ -269,6 +269,17 @@ def test_status_prints_the_gpu_hours_of_each_workspace(
 def test_gpu_hours_of_teams_are_those_of_the_runs_that_a_user_may_see(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tracking_server, "PAGE", 2)  # several pages of runs
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+    team = next(iter(read_teams(MANIFESTS / "teams.yaml").teams.values()))
+    spec = read_teams(MANIFESTS / "teams.yaml").model_copy(update={"teams": {"search": team, "maths": team}})
+
+    def usage_for(user: str) -> Usage:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD.format(user))
+        return read_usage(spec, duration("7d"))
+
+    before = {one.team: one for one in usage_for(AUDITOR).teams}  # other tests log runs on this server too
     now = int(time.time() * 1000)
     for user, workspace, hours in ((RUNS, "search", (0.5, 3.0, None)), (OTHER_RUNS, "maths", (1.25,))):
         client = Client(server, user, workspace)
@@ -277,16 +288,14 @@ def test_gpu_hours_of_teams_are_those_of_the_runs_that_a_user_may_see(
             log_run(client, experiment, now, used, whole=True)
         log_run(client, experiment, now, 100.0, whole=False)
         log_run(client, experiment, now - 8 * DAY, 100.0, whole=True)
-    monkeypatch.setattr(tracking_server, "PAGE", 2)  # several pages of runs
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
-    team = next(iter(read_teams(MANIFESTS / "teams.yaml").teams.values()))
-    spec = read_teams(MANIFESTS / "teams.yaml").model_copy(update={"teams": {"search": team, "maths": team}})
-    seen = {"maths": (1, 1.25), "search": (3, 3.5)}
+    logged = {"maths": (1, 1.25), "search": (3, 3.5)}
     for user, teams in ((AUDITOR, ("maths", "search")), (MEMBER, ("search",)), (OTHER_MEMBER, ("maths",))):
-        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
-        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD.format(user))
-        usage = read_usage(spec, duration("7d"))
-        assert {one.team: (one.runs, one.gpu_hours) for one in usage.teams} == {name: seen[name] for name in teams}
+        usage = usage_for(user)
+        new = {
+            one.team: (one.runs - before[one.team].runs, one.gpu_hours - before[one.team].gpu_hours)
+            for one in usage.teams
+        }
+        assert new == {name: logged[name] for name in teams}
         assert len(usage.unseen) == 2 - len(teams)
 
 
