@@ -94,8 +94,10 @@ class StepRun:
     def log_curve(self, points: Iterable[Mapping[str, Any]], *, axis: str, phase: str) -> None:
         """Log figures of a phase over time, e.g. at every optimiser step or update.
 
-        A longer curve may be logged again, since points are deduplicated. Metrics: ``PHASE/NAME`` for every number of a
-        point, nested numbers by path as in ``log_figures``, at the point's position on the axis of steps.
+        A longer curve may be logged again, since points are deduplicated. A point that a killed process repeats differs
+        in its times alone, so these are an event of their own, and the other figures are logged once. Metrics:
+        ``PHASE/NAME`` for every number of a point, nested numbers by path as in ``log_figures``, at the point's position
+        on the axis of steps.
 
         Args:
             points: A mapping of names to numbers, or nested mappings, for each point.
@@ -104,7 +106,9 @@ class StepRun:
         """
         for point in points:
             figures = {f"{phase}/{name}": value for name, value in _numbers(point) if name != axis}
-            self.log_metrics(figures, iteration=int(point[axis]))
+            times = {name for name in figures if _is_time(name)}
+            for names in filter(None, (figures.keys() - times, times)):
+                self.log_metrics({name: figures[name] for name in names}, iteration=int(point[axis]))
 
     def log_scores(
         self, path: Path, *, iteration: int = 0, model: str | None = None, questions: str | None = None
@@ -247,6 +251,11 @@ class StepRun:
         folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."
         digest = sha256(resolved)
         self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
+
+
+def _is_time(name: str) -> bool:
+    """Return whether a figure is a duration or a speed."""
+    return name.endswith(("seconds", "per_second")) or name.rpartition("/")[2].startswith("mfu")
 
 
 def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -95,9 +95,11 @@ def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) 
         step.log_figures(figures)
         step.log_params({"threads": 1})
     with step_run(run_dir, "train") as step:
-        curve = [{"step": number, "loss": 1 / number, "lengths": {"mean": 8}} for number in (1, 2, 3)]
+        curve = [{"step": n, "loss": 1 / n, "lengths": {"mean": 8}, "seconds": 0.5} for n in (1, 2, 3)]
         step.log_curve(curve[:2], axis="step", phase="warmup")
         step.log_curve(curve, axis="step", phase="warmup")  # it has grown
+        repeated = [curve[0], *(point | {"seconds": 0.75} for point in curve[1:])]
+        step.log_curve(repeated, axis="step", phase="warmup")  # a process was killed, and its last steps repeated
     with step_run(run_dir, "evaluate") as step:
         step.log_scores(scores, iteration=2)
     run_id = finish_run(run_dir, "FINISHED")
@@ -112,7 +114,10 @@ def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) 
     assert parent.data.metrics["attempts_histogram/3"] == 4
     losses = store.get_metric_history(run_id, "warmup/loss")
     assert [(point.step, point.value) for point in losses] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
-    assert len(store.get_metric_history(nested(folder, run_id)["train"].info.run_id, "warmup/lengths/mean")) == 3
+    train = nested(folder, run_id)["train"].info.run_id
+    assert len(store.get_metric_history(train, "warmup/lengths/mean")) == 3
+    times = store.get_metric_history(train, "warmup/seconds")
+    assert [(point.step, point.value) for point in times] == [(1, 0.5), (2, 0.5), (3, 0.5), (2, 0.75), (3, 0.75)]
     assert parent.data.metrics["eval-final/em"] == 0.5
     assert (parent.data.metrics["eval-final/em_low"], parent.data.metrics["eval-final/em_high"]) == (0.4, 0.6)
     dataset = parent.inputs.dataset_inputs[0]
