@@ -16,7 +16,7 @@ from starlette.routing import Route
 from platform_sdk.config.errors import UserError
 from platform_sdk.log_service.rate import Rate
 from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
-from platform_sdk.tracking.log.chain import MAX_LINE, Log, NotOwnerError, Statement
+from platform_sdk.tracking.log.chain import MAX_LINE, TEAM_HEADER, Log, NotOwnerError, Statement
 from platform_sdk.tracking.log.checkpoint import checkpoint_of
 from platform_sdk.tracking.log.keys import SigningKey
 
@@ -70,10 +70,11 @@ def create_app(
         return Response(entry.line(), media_type="application/json")
 
     async def entries(request: Request) -> Response:
-        _team(request, tokens)
+        team = _team(request, tokens)
         start, count = _number(request, "start", 0), min(_number(request, "count", MAX_COUNT), MAX_COUNT)
         chosen = log.chain.entries[start : start + count]
-        return Response(b"".join(entry.line() + b"\n" for entry in chosen), media_type="application/jsonl")
+        content = b"".join(entry.line() + b"\n" for entry in chosen)
+        return Response(content, media_type="application/jsonl", headers={TEAM_HEADER: team})
 
     async def checkpoint(request: Request) -> Response:
         _team(request, tokens)

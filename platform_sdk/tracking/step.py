@@ -94,10 +94,10 @@ class StepRun:
     def log_curve(self, points: Iterable[Mapping[str, Any]], *, axis: str, phase: str) -> None:
         """Log figures of a phase over time, e.g. at every optimiser step or update.
 
-        A longer curve may be logged again, since points are deduplicated. A point that a killed process repeats differs
-        in its times alone, so these are an event of their own, and the other figures are logged once. Metrics:
-        ``PHASE/NAME`` for every number of a point, nested numbers by path as in ``log_figures``, at the point's position
-        on the axis of steps.
+        A longer curve may be logged again, since points are deduplicated. If a process is killed and repeats a point,
+        only its times differ. So these are a separate event, and the other figures are logged once. Metrics:
+        ``PHASE/NAME`` for every number of a point, nested numbers by path as in ``log_figures``, at the point's
+        position on the axis of steps.
 
         Args:
             points: A mapping of names to numbers, or nested mappings, for each point.

@@ -187,7 +187,7 @@ class LogCheck:
             return []
         starts, names = {_first(run) for run in runs}, {self.log.named(run.resolve()) for run in runs}
         last: dict[str, LogEntry] = {}
-        for entry in self.chain.entries:
+        for entry in self._of_team():
             inside = self._folder / entry.run == self._folder / Path(entry.run).name
             known = entry.start in starts or entry.run in names
             if inside and not known and entry.event in (RUN_ENDED, RUN_REMOVED):
@@ -212,8 +212,12 @@ class LogCheck:
 
     def _named(self, names: AbstractSet[str]) -> list[LogEntry]:
         removed = {entry.start for entry in self._removals()}
-        ends = (entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.run in names)
+        ends = (entry for entry in self._of_team() if entry.event == RUN_ENDED and entry.run in names)
         return [entry for entry in ends if entry.start not in removed]
+
+    def _of_team(self) -> Iterator[LogEntry]:
+        """Return the entries whose run directories are paths on this volume."""
+        return (entry for entry in self.chain.entries if entry.team == self.log.team)
 
     def _removals(self) -> list[LogEntry]:
         return [entry for entry in self.chain.entries if entry.event == RUN_REMOVED]

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.tracking.log.chain import Log
 from platform_sdk.tracking.verify import verify_run
+from platform_sdk.tracking.verify_files import FileCheck
+from platform_sdk.tracking.verify_log import LogCheck
 from tests.log_service.service import TEAMS, Service, statement
 from tests.tracking.small_run import write_small_run
 
@@ -112,6 +114,23 @@ def test_run_sends_its_end_and_is_verified_with_a_signed_checkpoint(
     assert "signature does not match" in str(CliRunner().invoke(app, command).exception)
     monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "wrong")
     assert CliRunner().invoke(app, ["verify", str(run_dir)]).exit_code == 3
+
+
+def test_another_teams_run_of_the_same_path_is_another_run(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each team has its own volume, and the same path on it."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_dir = tmp_path / "runs/small"
+    write_small_run(run_dir)
+    for number, name in enumerate(("small", "gone")):
+        service.post(statement(number, run=str(tmp_path / "runs" / name)), "blue")
+    monkeypatch.setenv("HOPFORGE_LOG", service.url)
+    for team, found, missing in (("red", "not checkable", []), ("blue", "altered", ["gone"])):
+        monkeypatch.setenv("HOPFORGE_LOG_TOKEN", f"token-{team}")
+        log = LogCheck(tmp_path / "runs")
+        assert [finding.kind for finding in log.check_run(FileCheck(run_dir), [])[0]] == [found]
+        assert [verification.run for verification in log.absent([run_dir])] == missing
 
 
 def write(service: Service, writer: int, stop: threading.Event, acknowledged: dict[str, bytes]) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import shutil
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
+from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.verify_files import FileCheck
+from platform_sdk.tracking.verify_log import LogCheck
 from tests.chaos.reduced import REDUCED
 from tests.e2e.runs import run_here
-from tests.tracking import independent_verifier
+from tests.tracking import independent_log_verifier, independent_verifier
 from tests.tracking.small_run import write_small_run
 
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -81,8 +87,32 @@ def agree_on_an_alteration(run_dir: Path, data: st.DataObject) -> None:
         kept.replace(path)
 
 
-def test_the_independent_verifier_imports_hashlib_and_json_only_and_is_short() -> None:
-    path = Path(independent_verifier.__file__)
+def agree_on_an_alteration_of_the_log(run_dir: Path, entries: list[Entry], data: st.DataObject) -> str:
+    """Alter the log beside a run, compare both verifiers, and restore the log; return their common result."""
+    path = run_dir.parent / FILE_NAME
+    before = path.read_bytes()
+    try:
+        path.write_bytes(altered(before, data, lines=True))
+        heads = [entry.head for entry in entries]
+        expected = independent_log_verifier.verify_run(path.read_bytes(), run_dir.name, entries[0].hash, heads)
+        assert result_of_log(run_dir) == expected
+        return expected
+    finally:
+        path.write_bytes(before)
+
+
+def result_of_log(run_dir: Path) -> str:
+    check = LogCheck(run_dir.parent)
+    if check.verification() is not None:
+        return "log altered"
+    findings, _ = check.check_run(FileCheck(run_dir), [])
+    kinds = {"altered": "run rewritten", "not checkable": "not checkable"}
+    return kinds[findings[0].kind] if findings else "whole"
+
+
+@pytest.mark.parametrize("verifier", [independent_verifier, independent_log_verifier])
+def test_the_independent_verifiers_import_hashlib_and_json_only_and_are_short(verifier: ModuleType) -> None:
+    path = Path(str(verifier.__file__))
     imported = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imported}
     assert names == {"__future__", "hashlib", "json"}
@@ -97,6 +127,52 @@ def test_both_verifiers_find_an_unaltered_run_whole(small: Path) -> None:
 @given(data=st.data())
 def test_both_verifiers_agree_on_alterations_of_a_small_run(small: Path, data: st.DataObject) -> None:
     agree_on_an_alteration(small, data)
+
+
+def test_both_verifiers_of_the_log_agree_on_500_alterations(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_dir = tmp_path / small.name
+    shutil.copytree(small, run_dir)
+    entries = manifest.read(run_dir)
+    end = Statement(
+        event="run ended", run=run_dir.name, start=entries[0].hash, head=entries[-1].head, status="FINISHED"
+    )
+    other = {"start": "a" * 64, "head": f"3:{'b' * 64}"}
+    log = Log(tmp_path / FILE_NAME)
+    for statement in (
+        Statement(event="run ended", run=run_dir.name, status="KILLED", **other),  # a run that was removed
+        Statement(event="run removed", run=run_dir.name, who="Ada", note="Wrong dataset: größer.", **other),
+        end.model_copy(update={"head": entries[2].head, "status": "KILLED"}),
+        end,
+        Statement(event="model approved", run="another", model="m", version="1", who="Ada", note="Read.", **other),
+    ):
+        log.append(statement)
+    assert result_of_log(run_dir) == "whole"
+    results = Counter[str]()
+
+    @settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
+    @given(data=st.data())
+    def agree(data: st.DataObject) -> None:
+        results[agree_on_an_alteration_of_the_log(run_dir, entries, data)] += 1
+
+    agree()
+    assert results.keys() >= {"log altered", "not checkable", "whole"}
+
+
+def test_both_verifiers_find_a_run_rewritten_that_the_log_ended_otherwise(small: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / small.name
+    shutil.copytree(small, run_dir)
+    entries = manifest.read(run_dir)
+    heads = [entry.head for entry in entries]
+    for start in (entries[0].hash, "c" * 64):  # a rewritten run may have another first entry
+        log = Log(tmp_path / FILE_NAME)
+        log.append(Statement(event="run ended", run=run_dir.name, start=start, head=f"5:{'d' * 64}"))
+        content = log.path.read_bytes()
+        expected = independent_log_verifier.verify_run(content, run_dir.name, entries[0].hash, heads)
+        assert result_of_log(run_dir) == expected == "run rewritten"
+        log.path.unlink()
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from platform_sdk.tracking.manifest import GENESIS, digest_of
 
 FILE_NAME = "log.jsonl"
 MAX_LINE = 16_384
+TEAM_HEADER = "X-Hopforge-Team"
+"""Header in which the log service names the owner of a reader's token."""
 RUN_ENDED, APPROVED, WITHDRAWN = "run ended", "model approved", "approval withdrawn"
 FILES_REMOVED, RUN_REMOVED = "files removed", "run removed"
 HASH = r"^[0-9a-f]{64}$"

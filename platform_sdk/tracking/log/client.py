@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
-from platform_sdk.tracking.log.chain import FILE_NAME, Chain, Log, LogEntry, Statement
+from platform_sdk.tracking.log.chain import FILE_NAME, TEAM_HEADER, Chain, Log, LogEntry, Statement
 from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
 from platform_sdk.tracking.store import folder_uri
+
+if TYPE_CHECKING:
+    import httpx
 
 SERVICE = "HOPFORGE_LOG"
 TOKEN = "HOPFORGE_LOG_TOKEN"
@@ -24,9 +27,14 @@ M = TypeVar("M", LogEntry, Checkpoint)
 
 
 class AnyLog(Protocol):
-    """Log as its users need it. ``name`` is the path or address for messages."""
+    """Log as its users need it.
+
+    ``name`` is the path or address for messages. Every team has its own volume, so only the run directories in entries
+    of ``team`` are paths here; it is known after ``read``, and empty for a local log.
+    """
 
     name: str
+    team: str
 
     def send(self, statement: Statement) -> LogEntry:
         """Append a statement; a repeated statement returns the first entry."""
@@ -64,6 +72,8 @@ def open_log(folder: Path) -> AnyLog:
 class LocalLog:
     """Log file next to the store."""
 
+    team = ""
+
     def __init__(self, path: Path) -> None:
         self._log = Log(path)
         self.path, self.name = path, str(path)
@@ -89,29 +99,32 @@ class RemoteLog:
     """Log service."""
 
     def __init__(self, address: str, token: str) -> None:
-        self.name = address
+        self.name, self.team = address, ""
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def send(self, statement: Statement) -> LogEntry:
-        return self._parsed(LogEntry, self._request("POST", "/v1/entries", json=statement.content()))
+        return self._parsed(LogEntry, self._request("POST", "/v1/entries", json=statement.content()).content)
 
     def read(self) -> Chain:
         chain, number = Chain(), 0
         while True:
-            page = self._request("GET", "/v1/entries", params={"start": number, "count": PAGE})
-            lines = page.split(b"\n")[:-1]
+            answer = self._request("GET", "/v1/entries", params={"start": number, "count": PAGE})
+            if TEAM_HEADER not in answer.headers:
+                raise self._not_a_service()
+            self.team = answer.headers[TEAM_HEADER]
+            lines = answer.content.split(b"\n")[:-1]
             chain.extend(iter(lines))
             number += len(lines)
             if not lines:
                 return chain
 
     def checkpoint(self) -> Checkpoint:
-        return self._parsed(Checkpoint, self._request("GET", "/v1/checkpoint"))
+        return self._parsed(Checkpoint, self._request("GET", "/v1/checkpoint").content)
 
     def named(self, run_dir: Path) -> str:
         return str(run_dir)
 
-    def _request(self, method: str, path: str, **content: Any) -> bytes:
+    def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
         import httpx
 
         tls = client_tls(AUTHORITY)
@@ -128,10 +141,13 @@ class RemoteLog:
             raise UserError(f"{self.name}: the log service refuses the token; set {TOKEN} to the team's token")
         if answer.status_code != 200:
             raise UserError(f"{self.name}: the log service answers {answer.status_code}: {answer.text[:500]}")
-        return answer.content
+        return answer
 
     def _parsed(self, kind: type[M], content: bytes) -> M:
         try:
             return kind.model_validate_json(content)
         except ValidationError as error:
-            raise UserError(f"{self.name}: is no log service of hopforge; check {SERVICE}") from error
+            raise self._not_a_service() from error
+
+    def _not_a_service(self) -> UserError:
+        return UserError(f"{self.name}: is no log service of hopforge; check {SERVICE}")
