@@ -36,7 +36,7 @@ def explain(
     Nothing is changed. Without --facts, the facts are read from the run: a local run directory, or a run of Kubeflow
     Pipelines. Authentication is the same as for hopforge submit; pods and queues are read with KUBECONFIG.
 
-    The exit status is 0 if the run is well, 1 if not.
+    The exit status is 0 if the run is well, 1 if not, 2 on an error of the command.
     """
     from platform_sdk.config.errors import UserError
     from platform_sdk.diagnosis.explain import explain as explain_facts

@@ -41,7 +41,7 @@ def lineage(
     question: Annotated[
         str | None, typer.Option(metavar="TEXT_OR_ID", help="Instead: models trained or evaluated on a question.")
     ] = None,
-    passage: Annotated[str | None, typer.Option(metavar="ID", help="Instead: models that retrieved a passage.")] = None,
+    passage: Annotated[str | None, typer.Option(metavar="ID", help="Instead: models that saw a passage.")] = None,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
 ) -> None:
     """Show the origins of a run, model, dataset, file or digest, or with --down everything made from it.

@@ -26,7 +26,7 @@ class SelectionSpec(Struct):
         "f1", description="reward of an attempt: token F1, exact match, or agent.reward"
     )
     initial_threshold: float = Field(
-        ge=0, le=1, description="initial threshold: attempts with a higher reward are accepted (the paper's K)"
+        ge=0, le=1, description="initial threshold: attempts with at least this reward are accepted (the paper's K)"
     )
     threshold_cap: float = Field(
         1.0, gt=0, le=1, description="maximum threshold, so that a perfect answer is always accepted"

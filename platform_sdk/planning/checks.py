@@ -200,7 +200,7 @@ def _claim(site: Site, name: str) -> str:
 def _queue(site: Site, name: str) -> str:
     if site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{name}") is None:
         if not serves(site.connection, KUEUE_GROUP, KUEUE_VERSION, "localqueues"):
-            raise Unseen(f"the cluster does not serve {KUEUE_GROUP}/{KUEUE_VERSION}; install Kueue 0.17 or later")
+            raise Unseen(f"the cluster does not serve {KUEUE_GROUP}/{KUEUE_VERSION}; install Kueue 0.15 or later")
         raise UserError(
             f"does not exist in {site.namespace}; ask for the queue's name (kubectl -n {site.namespace} get "
             "localqueues) and set job.queue in the cluster file"

@@ -264,7 +264,7 @@ def _readme(names: list[str]) -> str:
 
 {MARK}
 
-Profiles come first, since Kubeflow makes the namespaces of them:
+Apply the Profiles first, since Kubeflow creates the namespaces from them:
 
 ```sh
 kubectl apply -f profiles
@@ -274,7 +274,8 @@ kubectl -n {SERVICES} delete job mlflow-users --ignore-not-found
 kubectl apply -k .
 ```
 
-The job `mlflow-users` gives teams their workspaces in MLflow. Kubernetes changes no job, so the last one goes first.
+The job `mlflow-users` creates the teams' workspaces in MLflow. Kubernetes cannot change a job, so the previous one is
+deleted first.
 
 `base` and `images` are copies of hopforge's own manifests, which each rendering replaces.
 """

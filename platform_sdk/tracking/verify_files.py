@@ -28,7 +28,7 @@ WORKING = (
     f"{RunDir.logs}/*", f"{RunDir.index}/*",
     f"*/{PhaseDir.begun}", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
     "*/checkpoint*",
-    RunDir.environment, RunDir.run_journal, f"{RunDir.step_journals}/*.jsonl", RunDir.follower_log,
+    RunDir.environment, RunDir.run_journal, RunDir.follower_log,
     *(f"{FOLDER}/{name}" for name in ("digests.json", "verified.json", "lock", "mlflow.json", "removed.jsonl")),
 )  # fmt: skip
 """Patterns of the files that a run leaves without a seal: its records, logs, caches and the state of its steps."""
@@ -272,8 +272,10 @@ class FileCheck:
             hidden = any(part.startswith(".") for part in path.relative_to(self.run_dir).parts)
             if not path.is_file() or hidden or name in known:
                 continue
-            journal = name.startswith(f"{FOLDER}/steps/")
-            if path.stem not in steps if journal else not any(fnmatch(name, pattern) for pattern in WORKING):
+            unsealed = any(fnmatch(name, pattern) for pattern in WORKING)
+            if name.startswith(f"{RunDir.step_journals}/"):
+                unsealed = name in {f"{RunDir.step_journals}/{step}.jsonl" for step in steps}
+            if not unsealed:
                 yield Finding(thing=name, kind="added", found=sha256(path))
 
     def _compared(self, name: str, expected: str) -> Iterator[Finding]:

@@ -70,10 +70,10 @@ def ended_line(entry: dict, found: dict) -> bytes:
 
 def may_be_unsealed(path: str) -> bool:
     *folders, name = parts = path.split("/")
-    listed = path in UNSEALED or name in ("begun.json", "drafts.jsonl", "malformed.jsonl")
+    listed = path in UNSEALED or (name in ("begun.json", "drafts.jsonl", "malformed.jsonl") and folders != [])
     listed |= name.endswith(("-step.json", ".seconds.json")) or (folders == ["outputs"] and name.endswith(".json"))
-    listed |= path.startswith(("logs/", "index/")) or "extractions" in folders
-    return listed or any(part.startswith((".", "checkpoint")) for part in parts)
+    listed |= path.startswith(("logs/", "index/")) or "extractions" in folders[1:]
+    return listed or any(part.startswith(".") or (part.startswith("checkpoint") and part != parts[0]) for part in parts)
 
 
 def verify(files: dict[str, bytes]) -> set[str]:

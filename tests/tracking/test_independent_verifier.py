@@ -123,6 +123,33 @@ def test_both_verifiers_find_an_unaltered_run_whole(small: Path) -> None:
     assert independent_verifier.verify(contents(small)) == ours(small) == set()
 
 
+@pytest.mark.parametrize(
+    ("name", "reported"),
+    [
+        ("note.txt", True), ("eval-final/note.txt", True), ("tracking/note.json", True), (".note", False),
+        ("begun.json", True), ("eval-final/begun.json", False), ("drafts.jsonl", True), ("a/b/drafts.jsonl", False),
+        ("checkpoint-1/x", True), ("warmup/checkpoint-1/x", False), ("extractions/x", True), ("a/extractions/x", False),
+        ("outputs/x.json", False), ("outputs/x.txt", True), ("logs/x", False), ("index/new/x", False),
+        ("tracking/steps/corpus.bak", True), ("tracking/steps/a/corpus.jsonl", True), ("tracking/lock", False),
+    ],
+)  # fmt: skip
+def test_both_verifiers_report_added_files_where_no_step_works(small: Path, name: str, reported: bool) -> None:
+    path = small / name
+    folders = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else None
+    path.write_text("added")
+    try:
+        assert ours(small) == independent_verifier.verify(contents(small)) == ({name} if reported else set())
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_bytes(before)
+        for folder in folders:
+            folder.rmdir()
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_both_verifiers_agree_on_alterations_of_a_small_run(small: Path, data: st.DataObject) -> None:

@@ -81,8 +81,8 @@ def rewards(rollout: Rollout) -> dict[str, float]:
 def measures(rollout: Rollout) -> dict[str, float]:
     """Return the metrics of a rollout: the answer's scores, and the turns and calls that led to it.
 
-    ``tool_calls`` counts the calls of all tools, ``calls_NAME`` those of one, ``tool_errors`` the failed ones;
-    ``evidence_recall`` is the share of gold passages that were shown, by title.
+    ``tool_calls`` counts the calls of all tools, ``tool_errors`` the failed ones; ``evidence_recall`` is the share
+    of gold passages that were shown, by title.
     """
     turns = [turn for turn in rollout.main.turns if turn.speaker == "agent"]
     calls = [call for turn in turns for call in turn.tool_calls]
