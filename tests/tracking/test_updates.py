@@ -24,6 +24,13 @@ def update(number: int, reward: float = 0.5) -> Update:
     )  # fmt: skip
 
 
+def points(run_dir: Path) -> list[tuple[int, float]]:
+    """Return the updates and mean rewards that a step's journal has."""
+    events = [event for event in read(step_file(run_dir, "online"))[0] if event["event"] == "metrics"]
+    figures = [(event["iteration"], event["metrics"]) for event in events]
+    return [(update, found["online/mean_reward"]) for update, found in figures if "online/mean_reward" in found]
+
+
 def test_updates_are_read_as_they_were_written_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
     assert read_updates(tmp_path) == []
     for number in (1, 2, 3):
@@ -58,18 +65,13 @@ def test_altered_figure_is_detected_and_altered_time_ignored(tmp_path: Path) -> 
 def test_the_lines_of_a_growing_file_become_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
 
-    def points() -> list[tuple[int, float]]:
-        events = read(step_file(tmp_path, "online"))[0]
-        said = [event for event in events if event["event"] == "metrics"]
-        return [(event["iteration"], event["metrics"]["online/mean_reward"]) for event in said]
-
     with step_run(tmp_path, "online") as step, following(step, tmp_path / FILE, axis="update", phase="online"):
         append_update(tmp_path, update(1))
-        wait_for(lambda: points() == [(1, 0.5)])
+        wait_for(lambda: points(tmp_path) == [(1, 0.5)])
         append_update(tmp_path, update(2, reward=0.75))
         with (tmp_path / FILE).open("a") as stream:
             stream.write('{"update": 3')
-    assert points() == [(1, 0.5), (2, 0.75)]
+    assert points(tmp_path) == [(1, 0.5), (2, 0.75)]
 
 
 def test_updates_before_a_failure_are_reported(tmp_path: Path) -> None:
@@ -80,8 +82,7 @@ def test_updates_before_a_failure_are_reported(tmp_path: Path) -> None:
     ):
         append_update(tmp_path, update(1))
         raise UserError("no more")
-    events = read(step_file(tmp_path, "online"))[0]
-    assert [event["iteration"] for event in events if event["event"] == "metrics"] == [1]
+    assert points(tmp_path) == [(1, 0.5)]
 
 
 def test_updates_of_an_earlier_attempt_are_reported_after_their_check(
@@ -89,18 +90,13 @@ def test_updates_of_an_earlier_attempt_are_reported_after_their_check(
 ) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     append_update(tmp_path, update(1))
-
-    def told() -> list[int]:
-        events = read(step_file(tmp_path, "online"))[0]
-        return [event["iteration"] for event in events if event["event"] == "metrics"]
-
     with (
         pytest.raises(UserError, match="altered"),
         step_run(tmp_path, "online") as step,
         following(step, tmp_path / FILE, axis="update", phase="online"),
     ):
         raise UserError("altered")
-    assert told() == []
+    assert points(tmp_path) == []
     with step_run(tmp_path, "online") as step, following(step, tmp_path / FILE, axis="update", phase="online"):
         keep_updates(tmp_path, 1)
-        wait_for(lambda: told() == [1])
+        wait_for(lambda: points(tmp_path) == [(1, 0.5)])
