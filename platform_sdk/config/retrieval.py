@@ -128,6 +128,12 @@ class RetrievalSpec(Struct):
     batch_size: int = Field(32, ge=1, le=65_536, description="Texts per encoder batch.")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Device of the encoder.")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the encoder; null: the process's.")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that encode the corpus, each with its own encoder; with several GPUs, each on its own.",
+    )
     api_key_env: str = Field(
         "OPENAI_API_KEY", min_length=1, description="Environment variable with the endpoint's key."
     )
@@ -234,6 +240,13 @@ class RetrievalSpec(Struct):
                 raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, e.g. openai:bge-m3@http://host/v1")
             refuse_credentials(url, "put the key into the environment variable that api_key_env names")
         return value
+
+    @model_validator(mode="after")
+    def _processes_encode_here(self) -> Self:
+        elsewhere = self.url is not None or (self.encoder or "").startswith("openai:")
+        if self.processes > 1 and elsewhere:
+            raise ValueError("processes encode on this machine, but the encoder is a service's: leave processes out")
+        return self
 
     @model_validator(mode="after")
     def _collection_is_of_a_service(self) -> Self:

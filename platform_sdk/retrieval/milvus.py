@@ -26,6 +26,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.connection import close, connect, lite_path, milvus_faults
 from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.encoding import encode_chunks
 from platform_sdk.retrieval.patience import Patience
 from platform_sdk.retrieval.vector_cache import DIGITS, VectorCache
 from platform_sdk.sampling.rollout import RetrieverFault
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHUNK = 512  # rows encoded and written at once
 QUERIES = 256  # per search call: with candidates about 8 MB, below gRPC's limit
 FETCH = 4096  # rows per fetch
 SPARE = 16  # candidates beyond k, so that exact scores decide the last places
@@ -275,7 +275,7 @@ def _complete(
     if present and _count(client, name, f"row < {present}") != present:  # not the first rows
         raise UserError(f"collection {name} has gaps; drop the collection to rebuild it")
     if COMPLETE not in found:
-        _fill(client, name, texts, present, encoder, show_progress, watch)
+        _fill(client, name, spec, texts, present, encoder, show_progress, watch)
         client.flush(name)  # Lite searches unflushed rows slowly
         client.alter_collection_properties(name, {COMPLETE: "true"})
     elif present < len(texts):
@@ -299,21 +299,21 @@ def _count(client: MilvusClient, name: str, which: str) -> int:
 
 
 def _fill(
-    client: MilvusClient, name: str, texts: Sequence[str], present: int, encoder: Encoder, show_progress: bool,
-    watch: Watch,
+    client: MilvusClient, name: str, spec: RetrievalSpec, texts: Sequence[str], present: int, encoder: Encoder,
+    show_progress: bool, watch: Watch,
 ) -> None:  # fmt: skip
     from tqdm import tqdm
 
     too_long = 0
     # tqdm also reports progress to a log file and to the line below a running step.
     with tqdm(total=len(texts), initial=present, desc="index", unit="text", disable=not show_progress) as progress:
-        for start in range(present, len(texts), CHUNK):
-            watch(start, len(texts))
-            part = texts[start : start + CHUNK]
-            too_long += encoder.too_long(part)  # by chunk, so that a build can be interrupted in time
-            vectors = encoder.encode(part, kind="passage")
-            client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
-            progress.update(len(part))
+        watch(present, len(texts))
+        for chunk in encode_chunks(spec, encoder, texts, present):  # by chunk, so that a build can be interrupted
+            rows = [{"row": chunk.start + at, "vector": vector} for at, vector in enumerate(chunk.vectors)]
+            client.upsert(name, rows)
+            too_long += chunk.too_long
+            watch(chunk.start + len(rows), len(texts))
+            progress.update(len(rows))
     if too_long:
         log.warning(
             "%d of %d texts are longer than %s reads; their ends are not searched",

@@ -230,9 +230,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.retrieval import milvus
+from platform_sdk.retrieval import encoding
 from platform_sdk.retrieval.environments import open_retriever
-milvus.CHUNK = 5
+encoding.CHUNK = 5
 def watch(done, rows):
     if (done, rows) == (int(sys.argv[3]), int(sys.argv[4])):
         os.kill(os.getpid(), signal.SIGKILL)

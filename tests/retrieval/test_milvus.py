@@ -15,7 +15,7 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import IndexSpec, RetrievalSpec
-from platform_sdk.retrieval import connection, milvus
+from platform_sdk.retrieval import connection, encoding
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
 from platform_sdk.sampling.rollout import RetrieverFault
@@ -154,8 +154,8 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import test_milvus
-from platform_sdk.retrieval import connection, milvus
-milvus.CHUNK = 64
+from platform_sdk.retrieval import connection, encoding, milvus
+encoding.CHUNK = 64
 class Slow(test_milvus.Dots):
     def _embed(self, texts):
         print("encoding", flush=True)
@@ -251,7 +251,7 @@ def test_encoder_failure_during_a_build_leaves_the_file_to_others(tmp_path: Path
 def test_interrupted_build_ends_before_the_next_chunk_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus, "CHUNK", 10)
+    monkeypatch.setattr(encoding, "CHUNK", 10)
     texts, watched = [f"text {n}" for n in range(35)], []
 
     def watch(done: int, rows: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.retrieval.milvus import CHUNK
+from platform_sdk.retrieval.encoding import CHUNK
 from tests.retrieval.processes import Embeddings, Service, prepare_world, served, until
 
 
