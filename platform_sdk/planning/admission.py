@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import UNEXPECTED, ApiUnavailable, unexpected_form
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable, expected_form
 from platform_sdk.kubeflow.training_job.kueue import read_configuration
 from platform_sdk.planning.checks import Site
 from platform_sdk.planning.jobs import PlannedJob
@@ -28,14 +28,12 @@ def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
     if queue is None:
         return [Fit(verdict="unknown", reason="the cluster file names no queue, so the scheduler decides")] * len(jobs)
     try:
-        return _fits(site, jobs, queue)
+        with expected_form("an object"):
+            return _fits(site, jobs, queue)
     except ApiUnavailable:
         raise
     except UserError as error:
-        reason = f"the quota of queue {queue} may not be read: {error}"
-    except UNEXPECTED as error:
-        reason = unexpected_form(f"an object of queue {queue}", error)
-    return [Fit(verdict="unknown", reason=reason)] * len(jobs)
+        return [Fit(verdict="unknown", reason=f"the quota of queue {queue} cannot be read: {error}")] * len(jobs)
 
 
 def _fits(site: Site, jobs: Sequence[PlannedJob], queue: str) -> list[Fit]:

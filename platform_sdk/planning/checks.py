@@ -17,12 +17,12 @@ from platform_sdk.kubeflow.training_job import trainjob
 from platform_sdk.kubeflow.training_job.api import (
     KUEUE_GROUP,
     KUEUE_VERSION,
-    UNEXPECTED,
     AlreadyThere,
     ApiUnavailable,
     Forbidden,
+    UnexpectedForm,
+    expected_form,
     serves,
-    unexpected_form,
 )
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.runtime import runtimes
@@ -109,14 +109,12 @@ def _values(item: Any, key: str) -> Iterator[Any]:
 def _made(subject: str, check: Callable[[], str]) -> Check:
     """Return the outcome of a check, which returns a note, or raises."""
     try:
-        return Check(subject=subject, state="ok", message=check())
+        with expected_form("the API server's answer"):
+            return Check(subject=subject, state="ok", message=check())
     except ApiUnavailable:
         raise
-    except (Forbidden, Unseen) as error:
+    except (Forbidden, Unseen, UnexpectedForm) as error:
         return Check(subject=subject, state="unseen", message=f"not checked: {error}")
-    except UNEXPECTED as error:
-        what = unexpected_form("the API server's answer", error)
-        return Check(subject=subject, state="unseen", message=f"not checked: {what}")
     except UserError as error:
         if getattr(error.__cause__, "status", None) == 401:
             raise ApiUnavailable(f"{error}; log in again, or set KUBECONFIG") from error

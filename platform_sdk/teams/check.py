@@ -11,7 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import kueue
-from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
+from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
 from platform_sdk.kubeflow.training_job.backend import BackendName
 from platform_sdk.teams import jobs, queues
 from platform_sdk.teams.cluster import METADATA, Cluster, Item, UnseenError
@@ -58,12 +58,10 @@ def check_cluster(spec: TeamsSpec, cluster: Cluster) -> list[Requirement]:
     )  # fmt: skip
     for name, part in parts:
         try:
-            found += part(spec, cluster)
-        except UnseenError as error:
+            with expected_form("the API server's answer"):
+                found += part(spec, cluster)
+        except (UnseenError, UnexpectedForm) as error:
             found.append(Requirement(name=name, state="unseen", found=str(error)))
-        except UNEXPECTED as error:
-            text = unexpected_form("the API server's answer", error)
-            found.append(Requirement(name=name, state="unseen", found=text))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
-from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
+from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
 from platform_sdk.teams.check import KUEUE
 from platform_sdk.teams.cluster import Cluster, Item, UnseenError
 
@@ -65,15 +65,15 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
             continue
         oldest = None
         try:
-            oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
-        except UnseenError as error:
+            with expected_form("their list"):
+                oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
+        except (UnseenError, UnexpectedForm) as error:
             unseen.append(f"waiting jobs of {name}: {error}")
-        except UNEXPECTED as error:
-            unseen.append(unexpected_form(f"the list of waiting jobs of {name}", error))
         try:
-            teams += _usage(name, spec, queue, oldest)
-        except UNEXPECTED as error:
-            unseen.append(unexpected_form(f"ClusterQueue {name}", error))
+            with expected_form(f"ClusterQueue {name}"):
+                teams += _usage(name, spec, queue, oldest)
+        except UnexpectedForm as error:
+            unseen.append(str(error))
     teams = [_with_lent(team, teams, spec) for team in teams]
     pools = tuple(
         PoolUsage(

@@ -20,7 +20,7 @@ from platform_sdk.kubeflow.remote.pods import MAIN, StepState, newest
 from platform_sdk.kubeflow.remote.queues import position, usage
 from platform_sdk.kubeflow.remote.runs import Run
 from platform_sdk.kubeflow.remote.state import look
-from platform_sdk.kubeflow.training_job.api import UNEXPECTED, unexpected_form
+from platform_sdk.kubeflow.training_job.api import expected_form
 from platform_sdk.kubeflow.training_job.facts import QUEUE, event_facts, job_facts, pod_facts, workload_facts
 from platform_sdk.kubeflow.training_job.failure import with_logs
 from platform_sdk.kubeflow.training_job.state import State, observe
@@ -71,12 +71,11 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
 def _seen(read: Callable[[], T], missing: T, notes: list[str]) -> T:
     """Return the result of ``read``, or ``missing`` with a note of the reason why nothing can be seen."""
     try:
-        return read()
+        with expected_form("an answer of the API server"):
+            return read()
     except UserError as error:
         notes.append(str(error))
-    except UNEXPECTED as error:
-        notes.append(unexpected_form("an answer of the API server", error))
-    return missing
+        return missing
 
 
 def _step(step: StepState, pod: Item | None, jobs: Jobs, notes: list[str]) -> StepFacts:

@@ -11,12 +11,11 @@ from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import Facts, JobFacts
 from platform_sdk.diagnosis.queue_rules import UNKNOWN_WAIT
 from platform_sdk.kubeflow.training_job.api import (
-    UNEXPECTED,
     ApiUnavailable,
     ClusterApi,
     connect,
+    expected_form,
     serves,
-    unexpected_form,
 )
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
@@ -159,15 +158,15 @@ class Jobs:
         notes: list[str] = []
         for kind in self.kinds:
             try:
-                made += [
-                    (job["metadata"].get("creationTimestamp", ""), _state(kind, job, notes)) for job in kind.of(label)
-                ]
+                with expected_form("an answer of the API server"):
+                    made += [
+                        (job["metadata"].get("creationTimestamp", ""), _state(kind, job, notes))
+                        for job in kind.of(label)
+                    ]
             except ApiUnavailable:
                 raise
             except UserError as error:
                 notes.append(f"{kind.name}s are not shown: {error}")
-            except UNEXPECTED as error:
-                notes.append(f"{kind.name}s are not shown: {unexpected_form('an answer of the API server', error)}")
         by_age = sorted(made, key=lambda entry: (entry[0], entry[1].name))
         return tuple(job for _, job in by_age), "; ".join(dict.fromkeys(notes))
 

@@ -16,7 +16,7 @@ from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.jobs import Jobs, JobState
 from platform_sdk.kubeflow.remote.pods import StepState, newest, step_state
 from platform_sdk.kubeflow.remote.runs import Run, Step
-from platform_sdk.kubeflow.training_job.api import UNEXPECTED, ApiUnavailable, unexpected_form
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable, expected_form
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"})
 DETAILS_ONLY = "steps are shown as Kubeflow Pipelines lists them, which may stop after about ten steps"
@@ -71,13 +71,12 @@ def look(server: Server, run: Run, jobs: Jobs | None, last: RunState | None = No
     away = ""
     if jobs is not None:
         try:
-            of_pods = {name: step_state(name, pod) for name, pod in newest(jobs.step_pods(run.run_id)).items()}
+            with expected_form("the list of pods"):
+                of_pods = {name: step_state(name, pod) for name, pod in newest(jobs.step_pods(run.run_id)).items()}
         except ApiUnavailable as error:
             away = str(error)
         except UserError as error:
             notes.append(f"{DETAILS_ONLY}: {error}")
-        except UNEXPECTED as error:
-            notes.append(f"{DETAILS_ONLY}: {unexpected_form('the list of pods', error)}")
         try:
             made, hidden = jobs.states(run.label)
             notes += [hidden] if hidden else []

@@ -8,7 +8,8 @@ on a queued job; so this module makes the calls on that client's connection.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,8 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
-UNEXPECTED = (KeyError, TypeError, ValueError, AttributeError)
-"""Errors of reading an object that has other fields."""
+class UnexpectedForm(UserError):
+    """Error of an answer that has other fields than expected."""
 
 
 class ApiUnavailable(UserError):
@@ -261,15 +262,24 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
         if absent(error.__cause__):
             return False
         raise
-    try:
+    with expected_form(f"the list of kinds of {group}/{version}"):
         return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
-    except UNEXPECTED as error:
-        raise UserError(unexpected_form(f"the list of kinds of {group}/{version}", error)) from error
 
 
-def unexpected_form(what: str, error: Exception) -> str:
-    """Return that an answer of the API server could not be read: another version's object, or no object."""
-    return f"{what} has an unexpected form ({type(error).__name__}: {error}); the cluster may have another version"
+@contextmanager
+def expected_form(what: str) -> Iterator[None]:
+    """Read an answer of the API server in the body.
+
+    Raises:
+        UnexpectedForm: the answer is another version's object, or no object.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        fault = f"{type(error).__name__}: {error}"
+        raise UnexpectedForm(
+            f"{what} has an unexpected form ({fault}); the cluster may have another version"
+        ) from error
 
 
 def connect() -> Any:
