@@ -64,11 +64,22 @@ MESSAGES = (
 """Reasons by Kueue's messages: without the gate, every reason is Pending or Inadmissible."""
 
 
+NOT_FREE = re.compile(r"insufficient unused quota for \S+ in flavor ([^\s,]+)")
+CLOSED = re.compile(r"insufficient quota for \S+ in flavor ([^\s,]+)|untolerated taint .*? in flavor ([^\s,]+)|"
+                    r"flavor (\S+) (?:doesn't match|not found)")  # fmt: skip
+"""Flavors that a job can wait for, and flavors that can never hold it."""
+
+
 def kueue_reason(reserved: Condition) -> str:
     """Return Kueue's reason for a missing quota, by the message if the reason is general; empty if unknown."""
     if reserved.reason in REASONS:
         return reserved.reason
-    return next((reason for reason, pattern in MESSAGES if pattern.search(reserved.message)), "")
+    # Kueue joins the reasons of all flavors: a single one that lacks only unused quota is enough to wait for.
+    closed = {name for names in CLOSED.findall(reserved.message) for name in names if name}
+    waits = bool(set(NOT_FREE.findall(reserved.message)) - closed)
+    passed = ("ExceedsMaxQuota", "NoMatchingFlavor") if waits else ()
+    found = (reason for reason, pattern in MESSAGES if pattern.search(reserved.message) and reason not in passed)
+    return next(found, "")
 
 
 def preempted(facts: Facts) -> Iterator[Finding]:
@@ -138,10 +149,12 @@ QUOTA = re.compile(r"exceeded quota: ([^,]+)")
 def refused(facts: Facts) -> Iterator[Finding]:
     """Find jobs whose pods the API server refuses: admission policies, webhooks, resource quotas."""
     for job in facts.jobs:
-        if job.state in ("Succeeded", "Running"):
+        if job.state in ("Succeeded", "Running", "Queued", "Preempted"):  # no pods of a suspended job are created
             continue
+        created = max((pod.created for pod in job.pods), default="")
         for event in reversed(job.events):
-            if REFUSED.search(event.message):
+            overcome = event.time[:19] < created[:19]  # a pod was created after it; seconds, whatever follows
+            if REFUSED.search(event.message) and not (event.time and overcome):
                 quota = QUOTA.search(event.message)
                 rule = f"resource quota {quota[1]}" if quota else "an admission rule"
                 yield Finding(

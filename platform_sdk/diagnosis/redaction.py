@@ -22,7 +22,7 @@ _TOKENS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|"
     r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+)"
 )
-_SECRET_NAMES = re.compile(r"(?i)token|password|secret|api_?key|access_?key|credential")
+_SECRET_NAMES = re.compile(r"(?i)token|password|secret|api_?key|access_?key|credential|cookie")
 _SHORTEST = 8
 """Shorter values of secret variables are not replaced: they would also hide ordinary words."""
 
@@ -41,11 +41,12 @@ def without_secrets(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def _secret_values() -> tuple[str, ...]:
-    return tuple(
+    found = (
         value
         for name, value in os.environ.items()
         if _SECRET_NAMES.search(name) and len(value) >= _SHORTEST and not os.path.exists(value)
     )
+    return tuple(sorted(found, key=len, reverse=True))  # one may be the beginning of another
 
 
 def _without(value: Any, secrets: tuple[str, ...]) -> Any:

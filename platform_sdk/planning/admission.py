@@ -69,10 +69,16 @@ def _cohort(reader: ApiReader, name: str) -> tuple[tuple[Item, ...] | None, Item
 
 
 def _excluded(site: Site) -> tuple[str, ...] | None:
-    """Return the prefixes of resources that Kueue ignores; None if its configuration may not be read."""
+    """Return the prefixes of resources that Kueue ignores.
+
+    None if its configuration may not be read, or counts resources in another way than a queue's quotas tell.
+    """
     try:
         content = YAML(typ="safe").load(read_configuration(site.connection)) or {}
-        return tuple((content.get("resources") or {}).get("excludeResourcePrefixes") or ())
+        resources = content.get("resources") or {}
+        if resources.get("transformations") or resources.get("quotaCheckStrategy") == "IgnoreUndeclared":
+            return None
+        return tuple(resources.get("excludeResourcePrefixes") or ())
     except ApiUnavailable:
         raise
     except (UserError, YAMLError, AttributeError):

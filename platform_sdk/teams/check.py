@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
+from decimal import Decimal
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -31,9 +31,6 @@ ENFORCING = ("antrea-agent", "calico-node", "canal", "cilium", "kube-router", "o
 RUN_ACCESS = ("retriever-token", "log-token", "mlflow-username", "mlflow-password")
 """Keys of a team's Secret; without MLflow's where runs authenticate by their account."""
 APPLY = "render the file and apply it: kubectl apply -k ."
-_UNITS = {"m": Fraction(1, 1000), "": Fraction(1)}
-_UNITS |= {name: Fraction(1000 ** (power + 1)) for power, name in enumerate("kMGTP")}
-_UNITS |= {f"{name}i": Fraction(1024 ** (power + 1)) for power, name in enumerate("KMGTP")}
 
 
 class Requirement(Struct):
@@ -115,9 +112,9 @@ def _nodes(spec: TeamsSpec, cluster: Cluster) -> Found:
     for name, pool in sorted(spec.pools.items()):
         selector = ",".join(f"{key}={value}" for key, value in sorted(pool.nodes.labels.items()))
         nodes = cluster.items("/api/v1/nodes", selector=selector)
-        needed = {key: _amount(value) for key, value in queues.amounts_of(pool, pool.count).items()}
+        needed = {key: amount(value) for key, value in queues.amounts_of(pool, pool.count).items()}
         there = {
-            key: sum((_amount(node["status"].get("allocatable", {}).get(key, "0")) for node in nodes), Fraction(0))
+            key: sum((amount(node["status"].get("allocatable", {}).get(key, "0")) for node in nodes), Decimal(0))
             for key in needed
         }
         short = [key for key in needed if there[key] < needed[key]]
@@ -238,7 +235,7 @@ def _unequal(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     return [
         f"{key}: {theirs.get(key)} where the file has {mine.get(key)}"
         for key in sorted(mine.keys() | theirs.keys())
-        if _amount(str(mine.get(key, -1))) != _amount(str(theirs.get(key, -1)))
+        if amount(str(mine.get(key, -1))) != amount(str(theirs.get(key, -1)))
     ]
 
 
@@ -253,14 +250,15 @@ def _limits(queue: Item) -> dict[str, Any]:
     }
 
 
-def _amount(quantity: str) -> Fraction:
-    text = str(quantity)
-    unit = text.lstrip("-0123456789.e+")
-    return Fraction(text[: len(text) - len(unit)]) * _UNITS[unit]
+def amount(quantity: Any) -> Decimal:
+    """Return the number of a Kubernetes quantity, e.g. ``1500m``, ``80Gi`` or ``1k``."""
+    from kubernetes.utils import parse_quantity
+
+    return Decimal(parse_quantity(quantity))
 
 
-def _shown(resource: str, amount: Fraction) -> str:
-    return f"{float(amount / 1024**3):.0f}Gi" if resource == "memory" else f"{float(amount):g}"
+def _shown(resource: str, number: Decimal) -> str:
+    return f"{float(number / 1024**3):.0f}Gi" if resource == "memory" else f"{float(number):g}"
 
 
 def _requirement(name: str, met: bool, found: str, remedy: str) -> Requirement:

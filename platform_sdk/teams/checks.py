@@ -12,8 +12,15 @@ from platform_sdk.config.source import ConfigError, Problem, Source, suggestion
 from platform_sdk.config.teams import Pool, TeamsSpec
 from platform_sdk.teams.people import binding_name, users_of
 
-RESERVED = ("default", "kubeflow", "hopforge", "hopforge-services", "hopforge-milvus", "istio-system", "monitoring")
+RESERVED = re.compile(
+    r"default|kubeflow|hopforge|hopforge-services|hopforge-milvus|monitoring|auth|oauth2-proxy|cert-manager|keda|"
+    r"(?:kube|openshift|knative)-.*|.*-(?:system|operator)"
+)
 """Namespaces that are there already, in which a team's runs would share volumes and rights with others."""
+RUNTIMES = re.compile(r"(?:.*-)?(?:online|program)")
+"""Teams whose runtime would have the name of another team's or of the shared one with a server or a program."""
+MLFLOW_ADMIN = "admin"
+"""MLflow's administrator in the manifests; runs of a team log in as a user of the team's name."""
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Found = Iterator[tuple[FieldPath, str]]
@@ -49,8 +56,12 @@ def _names(spec: TeamsSpec) -> Found:
                 ("teams", name),
                 "cannot be the name of a namespace; use up to 63 lower-case letters, digits and hyphens",
             )
-        elif name in RESERVED or name.startswith("kube-"):
+        elif RESERVED.fullmatch(name):
             yield ("teams", name), "is a namespace of the system; give the team a name of its own"
+        elif RUNTIMES.fullmatch(name):
+            yield ("teams", name), "ends like the runtimes of jobs with a server or a program; choose another name"
+        elif name == MLFLOW_ADMIN:
+            yield ("teams", name), "is the name of MLflow's administrator; choose another name"
         for at, priority in enumerate(team.priorities.allowed):
             yield from _known(("teams", name, "priorities", "allowed", at), "priority", priority, spec.priorities)
         yield from _known(
@@ -78,6 +89,8 @@ def _people(spec: TeamsSpec) -> Found:
                 )
             elif user in spec.teams:
                 yield ("teams", name, "members", role, at), f"{user} is a team, whose runs have this name in MLflow"
+            elif user == MLFLOW_ADMIN:
+                yield ("teams", name, "members", role, at), f"{user} is MLflow's administrator; use another name"
             first.setdefault(user, role)
         bound: dict[str, str] = {}
         for user, role in users_of(name, spec).items():
@@ -92,6 +105,8 @@ def _people(spec: TeamsSpec) -> Found:
             yield ("auditors",), f"names {user} {count} times; once is enough"
         elif user in spec.teams:
             yield ("auditors",), f"{user} is a team, whose runs have this name in MLflow"
+        elif user == MLFLOW_ADMIN:
+            yield ("auditors",), f"{user} is MLflow's administrator; use another name"
 
 
 def _served(spec: TeamsSpec, collections: Collection[str]) -> Found:

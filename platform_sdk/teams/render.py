@@ -184,6 +184,7 @@ def _record(team: Team) -> Item:
 def _namespace(name: str, team: Team) -> Item:
     level = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
     annotations = {
+        "owner": people.owner(team),  # Kubeflow refuses a Profile whose owner is another one than its namespace's
         "hopforge.dev/run-secrets": ",".join(sorted(team.secrets)),
         "hopforge.dev/priorities": ",".join(team.priorities.names),
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
-from platform_sdk.teams.check import KUEUE
+from platform_sdk.teams.check import KUEUE, amount
 from platform_sdk.teams.cluster import Cluster, Item, UnseenError
 
 
@@ -130,13 +131,13 @@ def _quota(queue: Item, pool: str, resource: str) -> Item:
 
 
 def _number(quantity: Any) -> int:
-    text = str(quantity)
-    return -(-int(text[:-1]) // 1000) if text.endswith("m") else int(text)
+    return math.ceil(amount(quantity))
 
 
 def _oldest(workloads: list[Item]) -> datetime | None:
     """Return since when the oldest Workload without quota waits."""
-    waiting = [item for item in workloads if not (_has(item, "QuotaReserved") or _has(item, "Finished"))]
+    active = (item for item in workloads if (item.get("spec") or {}).get("active") is not False)
+    waiting = [item for item in active if not (_has(item, "QuotaReserved") or _has(item, "Finished"))]
     created = sorted(item["metadata"]["creationTimestamp"] for item in waiting)
     return datetime.fromisoformat(created[0]).astimezone(UTC) if created else None
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.diagnosis.explain import Explanation, explain
-from platform_sdk.diagnosis.facts import Event, Facts, JobFacts, Line, WorkloadFacts
+from platform_sdk.diagnosis.facts import ContainerFacts, Event, Facts, JobFacts, Line, PodFacts, WorkloadFacts
 from platform_sdk.diagnosis.queue_rules import HELD_BACK, MESSAGES, REASONS
 from platform_sdk.kubeflow.remote.queues import totals
 from platform_sdk.kubeflow.training_job.facts import conditions, observed, pod_facts
@@ -188,6 +188,24 @@ def test_each_reason_of_kueue_has_words_of_its_own(reason: str) -> None:
     assert REASONS[reason] in found.cause
 
 
+def test_a_refusal_before_the_pod_started_is_not_the_cause() -> None:
+    event = Event(
+        object="PyTorchJob j",
+        reason="FailedCreatePod",
+        time="2026-11-23T05:00:00Z",
+        message='pods "j-master-0" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8',
+    )
+    main = ContainerFacts(name="pytorch", state="terminated", exit_code=1, finished="2026-11-23T05:40:00Z",
+                          lines=(Line(number=9, text="ValueError: dataset row 7 has no question"),))  # fmt: skip
+    pod = PodFacts(name="j-master-0", phase="Failed", created="2026-11-23T05:01:00Z", containers=(main,))
+    job = JobFacts(kind="PyTorchJob", name="j", state="Failed", pods=(pod,), events=(event,))
+    assert "dataset row 7" in explained(job, state="FAILED").findings[0].cause
+    before = job.model_copy(update={"pods": ()})
+    assert "exceeded quota: team" in explained(before, state="FAILED").findings[0].cause
+    again = waiting("WaitingForQuota", "m").model_copy(update={"events": (event,)})
+    assert [one.rule for one in explained(again).findings] == ["queued_WaitingForQuota"]
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -199,6 +217,15 @@ def test_each_reason_of_kueue_has_words_of_its_own(reason: str) -> None:
         ("ClusterQueue team-b is inactive", "Misconfigured"),
         ("couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor gpu, 20m more needed",
          "WaitingForQuota"),
+        # Several flavors: the job waits if one of them lacks nothing but unused quota.
+        ("couldn't assign flavors to pod set master: insufficient quota for nvidia.com/gpu in flavor a100, previously "
+         "considered podsets requests (0) + current podset request (4) > maximum capacity (2), insufficient unused "
+         "quota for nvidia.com/gpu in flavor h100, 4 more needed", "WaitingForQuota"),
+        ("couldn't assign flavors to pod set master: flavor a100 doesn't match node affinity, insufficient unused "
+         "quota for nvidia.com/gpu in flavor h100, 4 more needed", "WaitingForQuota"),
+        ("couldn't assign flavors to pod set master: insufficient unused quota for cpu in flavor a100, 4 more needed, "
+         "insufficient quota for nvidia.com/gpu in flavor a100, previously considered podsets requests (0) + current "
+         "podset request (4) > maximum capacity (2)", "ExceedsMaxQuota"),
     ],
 )  # fmt: skip
 def test_general_reason_is_told_apart_by_its_message(message: str, reason: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
-from platform_sdk.diagnosis.redaction import without_secrets
+from platform_sdk.diagnosis.facts import Facts
+from platform_sdk.diagnosis.redaction import redacted, without_secrets
 from platform_sdk.errors import UserError
 from platform_sdk.processes.peak_memory import LINE
 from tests.kubeflow.toy import write_toy
@@ -62,6 +63,14 @@ def test_wrong_arguments_and_damaged_facts_are_named(tmp_path: Path) -> None:
     damaged.write_text('{"run": "r", "state": "LOST"}')
     with pytest.raises(UserError, match=r"facts\.json: state: Input should be 'PENDING'"):
         explain("--facts", damaged)
+
+
+def test_no_part_of_a_secret_that_begins_with_another_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRST_TOKEN", "sesame-sesame")
+    monkeypatch.setenv("OTHER_TOKEN", "sesame-sesame-opened")
+    monkeypatch.setenv("KF_PIPELINES_COOKIES", "session-of-ann")
+    facts = Facts(run="r", place="local", state="FAILED", error="said sesame-sesame-opened and session-of-ann")
+    assert redacted(facts).error == "said *** and ***"
 
 
 @pytest.mark.parametrize(

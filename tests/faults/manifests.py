@@ -59,7 +59,20 @@ MANIFEST_FAULTS = (
         "part of a priority's name", f"variables.priorities.contains(',' + {PRIORITY} + ',')",
         f"variables.priorities.contains({PRIORITY})",
     ),
-    _fault("any PriorityClass of pods", "!(variables.asks || variables.queued)\n", "true\n"),
+    _fault(
+        "any PriorityClass of a job's pods", "variables.classes.all(group, group.all(name, name == ''",
+        "true || variables.classes.all(group, group.all(name, name == ''",
+    ),
+    _fault("any PriorityClass of pods", "!has(object.spec.priorityClassName) ||", "true ||"),
+    # A job is not part of another one
+    _fault(
+        "a job poses as part of an admitted one", "!(variables.asks || variables.queued) || !has",
+        "true || !has",
+    ),
+    _fault(
+        "a job becomes part of an admitted one", "object.metadata.ownerReferences.exists(o,\n",
+        "false && object.metadata.ownerReferences.exists(o,\n",
+    ),
     _fault(
         "any PriorityClass of a PyTorchJob", "[[object.spec.runPolicy.schedulingPolicy.priorityClass]] : [])",
         "[] : [])",

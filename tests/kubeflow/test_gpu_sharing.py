@@ -44,7 +44,7 @@ GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 POD_MESSAGE = "a pod that asks for GPUs or has resource claims is created by the operator of a job only"
 QUEUE_MESSAGE = "a job that asks for GPUs names a queue"
 PRIORITY_MESSAGE = "the job's priority is not one that"
-CLASS_MESSAGE = "pods of a job with GPUs or a queue have no PriorityClass"
+CLASS_MESSAGE = "pods of a job have no PriorityClass"
 
 
 def pod_of(job: Item) -> Item:
@@ -246,6 +246,34 @@ def test_pod_priority_class_replaces_no_priority_of_kueue() -> None:
     upkeep = batch_job({"name": "c"}, priorityClassName="hopforge-upkeep")
     assert refusals(Request(upkeep)) == refusals(Request(labelled(upkeep, queue="default"))) == []
     only(labelled(batch_job({"name": "c"}, priorityClassName="other"), queue="default"), CLASS_MESSAGE)
+
+
+@pytest.mark.parametrize("user", ["ann@example.com", LAUNCHER])
+def test_priority_class_evicts_nobody_by_pods_without_gpus_or_queue_either(user: str) -> None:
+    job = batch_job({"name": "c"}, priorityClassName="hopforge-service")
+    [said] = refusals(Request(job, user=user, priorities="usual"))
+    assert said.startswith(CLASS_MESSAGE)
+    pod = bare(priorityClassName="hopforge-service")
+    [said] = refusals(Request(pod, user="ann@example.com", priorities="usual"))
+    assert said.startswith("the pod's PriorityClass is not one that")
+    assert refusals(Request(pod, user=OPERATORS[0], priorities="usual")) == []
+    for allowed in (bare(priorityClassName="hopforge-upkeep"), bare(priorityClassName="low", priority=-1)):
+        assert refusals(Request(allowed, user="ann@example.com")) == []
+
+
+def test_a_job_cannot_pose_as_part_of_an_admitted_job() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "small", "uid": "1", "controller": True}
+    for job in (PYTORCH, TRAIN, batch_job({"name": "c", **GPU})):
+        queued = labelled(job, queue="hopforge")
+        child = copy.deepcopy(queued)
+        child["metadata"]["ownerReferences"] = [owner]
+        for request in (Request(child, user=LAUNCHER), Request(child, user=LAUNCHER, operation="UPDATE", old=queued)):
+            [said] = refusals(request)
+            assert said.startswith("a job with GPUs or a queue is controlled by no other job")
+        assert refusals(Request(child, user=OPERATORS[0])) == []
+        for harmless in (owner | {"controller": False}, owner | {"kind": "Workflow"}):
+            child["metadata"]["ownerReferences"] = [harmless]
+            assert refusals(Request(child, user=LAUNCHER)) == []
 
 
 def test_other_clusters_need_no_queue() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.source import load_source
 from platform_sdk.config.teams import TeamsSpec
-from platform_sdk.teams.checks import RESERVED
+from platform_sdk.teams.checks import MLFLOW_ADMIN, RESERVED, RUNTIMES
 from platform_sdk.teams.render import rendered
 
 Item = dict[str, Any]
@@ -20,7 +20,9 @@ MANIFESTS = home() / "manifests"
 CLUSTER = load_source(home() / "pipelines/cluster.yaml").data
 # Also names that YAML 1.1 or 1.2 reads as other than text, and those of services.
 NAMES = st.one_of(
-    st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name not in RESERVED),
+    st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True).filter(
+        lambda name: not (RESERVED.fullmatch(name) or RUNTIMES.fullmatch(name) or name == MLFLOW_ADMIN)
+    ),
     st.sampled_from(["n", "yes", "no", "on", "true", "null", "1e3", "0x1f", "123", "0123", "1-2", "mlflow", "objects"]),
 )
 USERS = [f"{name}@example.com" for name in ("ann", "bob", "carla", "dan", "eve", "fay", "Gil", "hal_9")]

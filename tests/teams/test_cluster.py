@@ -202,6 +202,7 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
             workload("2026-11-24T01:00:00Z"),
             workload("2026-11-23T00:00:00Z", {"type": "QuotaReserved", "status": "True"}),
             workload("2026-11-22T00:00:00Z", waiting, {"type": "Finished", "status": "True"}),
+            workload("2026-11-21T00:00:00Z", waiting) | {"spec": {"active": False}},
         ]
     }
     found = read_status(TeamsSpec.model_validate(example()), cluster(server))
@@ -218,6 +219,14 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     assert "15 of 16 nvidia.com/gpu in use, 4 of them borrowed" in printed
     command.status(EXAMPLE, None, as_json=True)
     assert json.loads(capsys.readouterr().out)["teams"][1]["borrowed"] == 4
+
+
+def test_status_reads_quantities_as_kubernetes_writes_them(server: Server) -> None:
+    queue = server.objects[f"{KUEUE}/clusterqueues/search"]
+    total = {"name": "nvidia.com/gpu", "total": "1k", "borrowed": "1500m"}
+    queue["status"] = {"flavorsReservation": [{"name": "a100", "resources": [total]}]}
+    found = read_status(TeamsSpec.model_validate(example()), cluster(server))
+    assert {team.team: (team.used, team.borrowed) for team in found.teams}["search"] == (1000, 2)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,12 @@ def test_every_problem_is_reported_at_once_and_nothing_written(tmp_path: Path) -
         ("ann@example.com", "'*'", "match"),
         ("storage: 500Gi", "storage: 500G", "match"),
         ("secrets: [hugging-face]", "secrets: [Hugging_Face]", "match"),
+        ("  reading:", "  kueue-system:", "is a namespace of the system"),
+        ("  reading:", "  cert-manager:", "is a namespace of the system"),
+        ("  reading:", "  admin:", "is the name of MLflow's administrator"),
+        ("  reading:", "  online:", "choose another name"),
+        ("  reading:", "  search-online:", "choose another name"),
+        ("edit: [bob@example.com]", "edit: [admin]", "is MLflow's administrator"),
     ],
 )
 def test_wrong_field_is_named_with_its_line(tmp_path: Path, old: str, new: str, word: str) -> None:

@@ -455,6 +455,8 @@ def test_shipped_example_is_rendered_with_its_sizes(tmp_path: Path) -> None:
     assert read_as(ClusterSpec, tmp_path / "teams/reading/cluster.yaml").job.sampler is None
     owner = _yaml((tmp_path / "profiles/search.yaml").read_text())["spec"]["owner"]
     assert owner == {"kind": "User", "name": "ann@example.com"}
+    namespace = _yaml((tmp_path / "teams/search/namespace.yaml").read_text())
+    assert namespace["metadata"]["annotations"]["owner"] == "ann@example.com"  # as Kubeflow's controller compares it
     items = kustomized(tmp_path / "teams/search")
     people = {
         (item["metadata"]["annotations"]["user"], item["metadata"]["annotations"]["role"])

@@ -97,6 +97,8 @@ def read_teams(path: Path) -> dict:
 
 
 def create_user(name: str, password: str) -> None:
+    if name == ADMIN[0]:
+        raise SystemExit(f"user {name}: is MLflow's administrator; rename the team or the person")
     user = {"username": name, "password": password}
     response = send("POST", "2.0/mlflow/users/create", json=user)
     if "RESOURCE_ALREADY_EXISTS" in response.text:
