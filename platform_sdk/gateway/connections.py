@@ -9,11 +9,21 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+CONNECTIONS = 1024
+"""Connections that a gateway accepts unless more are wanted."""
+
 
 def most_connections(wanted: int) -> int:
-    """Return how many connections to accept: half of the files that this process may open at most."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft // 2)
+    """Return how many connections to accept: half of the files that this process may open at most.
+
+    The soft limit on files, often 1,024, is raised as far as the hard limit allows.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= 2 * wanted:
+        return wanted
+    raised = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return raised // 2
 
 
 class Connections(H11Protocol):

@@ -19,7 +19,8 @@ def main() -> None:
     answer = function(json.load(sys.stdin))
     if inspect.isawaitable(answer):
         answer = asyncio.run(_awaited(answer))
-    print(json.dumps(answer if isinstance(answer, dict) else {"answer": str(answer)}, ensure_ascii=False))
+    text = None if answer is None else str(answer)
+    print(json.dumps(answer if isinstance(answer, dict) else {"answer": text}, ensure_ascii=False))
 
 
 async def _awaited(answer: object) -> object:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.records import SEARCH
+from platform_sdk.retrieval.wire import MAX_CHARACTERS
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -43,6 +44,10 @@ def search_arguments(body: dict[str, Any]) -> tuple[str, int]:
     query, k = body.get("query"), body.get("k", 5)
     if not isinstance(query, str) or not query.strip():
         raise Refusal(400, "query must be a text that is not empty", "query")
+    if len(query) > MAX_CHARACTERS:
+        raise Refusal(400, f"query has {len(query)} characters; send at most {MAX_CHARACTERS}", "query")
+    if any("\ud800" <= each <= "\udfff" for each in query):  # MCP's own parser lets it through
+        raise Refusal(400, "query has half of a character (a lone surrogate)", "query")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS:
         raise Refusal(400, f"k must be a number from 1 to {MAX_RESULTS}", "k")
     if unknown := set(body) - {"query", "k"}:

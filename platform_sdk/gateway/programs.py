@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -157,7 +158,7 @@ class Attempt:
 
     def _ended(self, stopped: ProgramOutcome | None, status: int | None, stdout: bytes, stderr: bytes) -> Ended:
         said, complained = (text.decode(errors="replace") for text in (stdout, stderr))
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+        last = next((line for line in reversed(re.split(r"[\r\n]+", said)) if line.strip()), "")
         if stopped is not None:
             return Ended(stopped, None, complained, last)
         if status != 0:

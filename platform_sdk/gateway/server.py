@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from platform_sdk.gateway import responses
-from platform_sdk.gateway.connections import most_connections, protocol
+from platform_sdk.gateway.connections import CONNECTIONS, most_connections, protocol
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
 from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden, turn_of
@@ -49,7 +49,7 @@ class Gateway:
 
     def __init__(
         self, tokenizer: Any, max_model_len: int, defaults: SamplingParams, *, host: str = "127.0.0.1",
-        connections: int = 1024,
+        connections: int = CONNECTIONS,
     ) -> None:  # fmt: skip
         self.template = ChatTemplate(tokenizer)
         self.max_model_len, self.defaults = max_model_len, defaults
@@ -126,7 +126,7 @@ class Gateway:
             Route("/s/{token}/v1/chat/completions", self._endpoint(_chat), methods=["POST"]),
             Route("/s/{token}/v1/completions", self._endpoint(_text), methods=["POST"]),
             Route("/s/{token}/v1/responses", self._endpoint(_responses), methods=["POST"]),
-            Route("/s/{token}/mcp", mcp),
+            Route("/s/{token}/mcp", mcp, methods=["POST"]),
             Route("/s/{token}/search", self._endpoint(_search), methods=["POST"]),
         ]
         return Starlette(routes=routes, lifespan=lifespan)
@@ -179,6 +179,9 @@ async def _body(request: Request, limit: int) -> dict[str, Any]:
         raise Refusal(413, f"the request exceeds {limit} bytes; send less", code="request_too_large")
     try:
         body = json.loads(b"".join(parts))
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(400, "the request has half of a character (a lone surrogate); cut texts elsewhere") from error
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the request is no JSON: {error}") from None
     if not isinstance(body, dict):

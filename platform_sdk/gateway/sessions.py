@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -123,6 +124,8 @@ class Session:
             self._check_bounds()
             call = register()
             call.turn = turn
+            if not call.token_ids:
+                raise Refusal(400, "the prompt has no tokens", "prompt")
             if len(call.token_ids) >= self.max_model_len:
                 reason = f"the prompt has {len(call.token_ids)} tokens; the model takes fewer than {self.max_model_len}"
                 raise Refusal(400, reason, "messages", "context_length_exceeded")
@@ -223,7 +226,7 @@ class Session:
         The others follow by the names of their first calls, then by length.
         """
         threads = self.threads
-        named = main.split("-")[-1] if main else None
+        named = re.split("[-_]", main)[-1] if main else None
         first = next((thread for thread in threads if any(call.id == named for call in thread.calls)), None)
         first = first or next(iter(threads), None)
         others = sorted((thread for thread in threads if thread is not first), key=lambda thread: thread.name)

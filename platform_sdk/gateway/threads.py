@@ -8,6 +8,7 @@ the earlier one, the template rewrites earlier text, and the call begins a new t
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -184,11 +185,12 @@ class Threads:
         """Record the sampled tokens of a call and return the reply; ``parse``: look for calls of functions."""
         call.completion = completion
         call.text = self.template.text(completion, "" if call.plain else call.skeleton)
-        ends = [call.text.find(stop) for stop in call.stop if stop in call.text]
+        given = 0 if call.plain else len(opened(call.skeleton))  # the prompt's own text ends no reply
+        ends = [at for stop in call.stop if (at := call.text.find(stop, given)) >= 0]
         content = call.text[: min(ends)] if ends else call.text
         form = self.template.format if parse and call.tools else None
         parsed = None if form is None else form.parse(content, call.tools)
-        if parsed is None:
+        if parsed is None or not _writable(parsed[1]):
             call.reply = Message("assistant", content)
         else:
             content, found = parsed
@@ -219,6 +221,15 @@ class Threads:
                 calls.append(heirs[calls[-1]])
             threads.append(Thread(_reason(first, done), tuple(calls)))
         return sorted(threads, key=lambda thread: (-thread.length, thread.calls[0].id))
+
+
+def _writable(calls: Iterable[tuple[str, str]]) -> bool:
+    """Return True if a file can hold names and arguments: none spells half of a character."""
+    try:
+        json.dumps([(name, json.loads(arguments)) for name, arguments in calls], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _all_ids(call: SampledCall) -> tuple[int, ...]:

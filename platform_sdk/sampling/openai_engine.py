@@ -42,6 +42,8 @@ from platform_sdk.sampling.vllm_engine import until_reset
 
 T = TypeVar("T")
 RETRIES = 4
+STEP_SECONDS = 0.05
+"""Longest wait for a completion in one step."""
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 
 
@@ -136,10 +138,10 @@ class OpenAIEngine(SamplingEngine):
         self._futures[request.id] = self._pool.submit(self._complete, request)
 
     def step(self) -> list[Completion]:
-        """Wait until at least one request is finished; return all finished ones."""
+        """Return all finished requests; wait shortly for one, since the caller has other events to take."""
         if not self._futures:
             return []
-        done, _ = wait(self._futures.values(), return_when=FIRST_COMPLETED)
+        done, _ = wait(self._futures.values(), timeout=STEP_SECONDS, return_when=FIRST_COMPLETED)
         finished = [name for name, future in self._futures.items() if future in done]
         return [self._futures.pop(name).result() for name in finished]
 

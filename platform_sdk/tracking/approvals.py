@@ -10,8 +10,8 @@ from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import WHOLE, exit_status
 from platform_sdk.tracking.listing import find_run_dir
-from platform_sdk.tracking.log.approvers import approval_of, shown
-from platform_sdk.tracking.log.chain import APPROVED, WITHDRAWN, LogEntry, Statement
+from platform_sdk.tracking.log.approvers import approval_of, decisions, shown
+from platform_sdk.tracking.log.chain import APPROVED, WITHDRAWN, LogEntry, stated
 from platform_sdk.tracking.log.client import open_log
 from platform_sdk.tracking.log.keys import SigningKey
 from platform_sdk.tracking.store import store_uri
@@ -45,15 +45,19 @@ def approve(
     chain = log.read()
     if chain.faults:
         raise UserError(f"{log.name}: {chain.faults[0]}; restore it from a copy")
+    own = [entry for entry in chain.entries if entry.team == log.team]
     if withdraw:
-        base = approval_of(chain.entries, version.name, version.version)
+        base = approval_of(own, version.name, version.version)
         if base is None:
+            if last := [one for one in decisions(own, version.name) if one.version == version.version]:
+                _publish(version, store_uri(run_dir), last[-1])  # a kill may have come between the log and MLflow
+                raise UserError(f"{model}: nothing to withdraw: its approval is withdrawn, and MLflow shows that now")
             raise UserError(f"{model}: is not approved, so there is nothing to withdraw")
         run, start, head = base.run, base.start, base.head
     else:
         entries = manifest.read(run_dir)
         run, start, head = log.named(run_dir), entries[0].hash, entries[-1].head
-    unsigned = Statement(
+    unsigned = stated(
         event=WITHDRAWN if withdraw else APPROVED, run=run, start=start, head=head, weights=version.weights,
         model=version.name, version=version.version, who=name or getpass.getuser(), note=note,
         at=datetime.now(UTC).isoformat(timespec="milliseconds"), key="" if key is None else key.fingerprint,

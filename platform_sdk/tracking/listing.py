@@ -200,18 +200,24 @@ def trained_in(opened: OpenedRun) -> Path | None:
     run_dir = opened.run_dir
     steps = {path: name.removeprefix("steps/") for name, path in journals(run_dir).items()}
     models = [
-        (event["time"], step, event) for path, step in steps.items() for event in read(path)[0]
+        (_place(opened, step), event["time"], step, event) for path, step in steps.items() for event in read(path)[0]
         if event["event"] == "model"
     ]  # fmt: skip
     if not models:
         return None
-    _, step, last = max(models, key=lambda model: model[0])
+    *_, step, last = max(models, key=lambda model: model[:2])
     path = relocated(run_dir, last["path"])
     if not path.is_dir():
         raise UserError(f"{run_dir}: its model {path} is missing; restore it, or run the recipe again")
     if not opened.altered and (last["digest"] != opened.recorded(step, "weights") or not opened.sealed_in(path)):
         raise UserError(f"{run_dir}: its journal names {path}, which is not the model of step {step}; {REMEDY}")
     return path
+
+
+def _place(opened: OpenedRun, step: str) -> int:
+    """Return the place of a step in the manifest, since clocks may be set back."""
+    entry = opened.step(step)
+    return -1 if entry is None else entry.sequence
 
 
 def find_local_run(reference: str, folder: Path) -> Path | None:

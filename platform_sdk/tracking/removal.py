@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import append_line
+from platform_sdk.files import append_line, drop_torn_line
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import run_file
-from platform_sdk.tracking.log.chain import FILES_REMOVED, RUN_REMOVED, LogEntry, Statement
+from platform_sdk.tracking.log.chain import FILES_REMOVED, RUN_REMOVED, LogEntry, stated
 from platform_sdk.tracking.log.client import AnyLog, open_log
 from platform_sdk.tracking.opened import RECIPE, open_run
 from platform_sdk.tracking.removed import RECORD, is_in
@@ -45,6 +45,8 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
             "first, or remove it with --whole"
         )
     inside = _in_run(run_dir, path)
+    if os.path.isabs(inside):
+        raise UserError(f"{path}: is not in {run_dir}, and only its own files can be removed from a run")
     sealed = _below(sealed_files(opened.entries), inside)
     if not sealed:
         raise UserError(
@@ -54,11 +56,12 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
     log = open_log(run_dir.parent)
     digest = digest_of(sealed, inside)
     entry = _recorded(log, opened.entries[0].hash, inside, digest) or log.send(
-        Statement(
+        stated(
             event=FILES_REMOVED, run=log.named(run_dir), start=opened.entries[0].hash, head=opened.entries[-1].head,
             path=inside, digest=digest, who=name or getpass.getuser(), note=note, at=_now(),
         )
     )  # fmt: skip
+    drop_torn_line(run_dir / RECORD)
     append_line(run_dir / RECORD, entry.line().decode())
     for file in sorted(sealed):
         (run_dir / file).unlink(missing_ok=True)
@@ -80,7 +83,7 @@ def remove_run(run_dir: Path, note: str, *, name: str = "") -> LogEntry:
         raise UserError(f"{run_dir / manifest.FILE_NAME}: is missing or empty, so the log cannot name the run")
     log = open_log(run_dir.parent)
     entry = log.send(
-        Statement(
+        stated(
             event=RUN_REMOVED, run=log.named(run_dir), start=entries[0].hash, head=entries[-1].head,
             who=name or getpass.getuser(), note=note, at=_now(),
         )

@@ -125,6 +125,7 @@ def start_run(
         ENVIRONMENT: sha256(environment),
     }
     journal = Journal(path)
+    _complete_end(run_dir, journal)
     head = manifest.record(
         run_dir,
         "run started",
@@ -281,6 +282,16 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _complete_end(run_dir: Path, journal: Journal) -> None:
+    """Append the line of the run's end if a kill came between its entry in the manifest and this line."""
+    last = next(reversed(manifest.read(run_dir)), None)
+    if last is not None and last.event.startswith(seals.ENDED):
+        named = {event.get("manifest_head") for event in read(journal.path)[0]}
+        if last.hash not in {manifest.hash_of_head(head) for head in named}:
+            status = last.event.removeprefix(seals.ENDED)
+            journal.append("ended", at=last.milliseconds, status=status, manifest_head=last.head)
 
 
 def _columns(run_dir: Path) -> dict[str, str]:

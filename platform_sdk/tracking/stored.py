@@ -80,7 +80,14 @@ class Store:
 
     def models(self, experiment: str, run_id: str) -> list[tuple[StoredModel, LoggedModel]]:
         """Return the logged models of a run."""
-        found = self.client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=100)
+        found: list[LoggedModel] = []
+        token: str | None = ""
+        while token is not None:
+            page = self.client.search_logged_models(
+                [experiment], f"source_run_id = '{run_id}'", max_results=100, page_token=token or None
+            )
+            found += page
+            token = page.token or None
         return [
             (
                 StoredModel(

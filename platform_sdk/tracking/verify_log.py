@@ -168,7 +168,8 @@ class LogCheck:
             approved = bool(own) and own[0].event == APPROVED
             if ALIAS in version.aliases and not approved:
                 yield Finding(thing=f"{label}: alias {ALIAS}", kind="added", found=version.version)
-            elif approved and own[0] == of_model[-1] and ALIAS not in version.aliases:
+            newest = [entry for entry in of_model if own and entry.team == own[0].team][-1:]
+            if approved and own == newest and ALIAS not in version.aliases:
                 yield Finding(thing=f"{label}: alias {ALIAS}", kind="missing", expected=version.version)
             yield from _tag(f"{label}/{version.version}", own, version.tags.get(TAG, ""))
             if approved and self._approvers is not None and (fault := self._approvers.fault(own[0])):
@@ -185,10 +186,12 @@ class LogCheck:
         """
         if not self.is_sound:
             return []
-        starts, names = {_first(run) for run in runs}, {self.log.named(run.resolve()) for run in runs}
+        first = {self.log.named(run.resolve()): _first(run) for run in runs}
+        starts = set(first.values())
+        names = {name for name, start in first.items() if not self.ends(start)}  # compared with the ends of this name
         last: dict[str, LogEntry] = {}
         for entry in self._of_team():
-            inside = self._folder / entry.run == self._folder / Path(entry.run).name
+            inside = self.log.located(entry.run).parent == self._folder
             known = entry.start in starts or entry.run in names
             if inside and not known and entry.event in (RUN_ENDED, RUN_REMOVED):
                 last[entry.run] = entry

@@ -186,11 +186,13 @@ def test_function_is_called_with_the_question(
     (tmp_path / "own_agents.py").write_text(
         "def plain(question):\n    return question['question'].upper()\n"
         "async def waits(question):\n    return {'answer': question['id'], 'measures': {'steps': 2}}\n"
+        "def silent(question):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     for name, wanted in (
         ("plain", {"answer": "WHO DIRECTED AMBERFALL?"}),
         ("waits", {"answer": "q", "measures": {"steps": 2}}),
+        ("silent", {"answer": None}),
     ):
         end = ended(session, Program(function_command(f"own_agents:{name}")))
         assert (end.outcome, json.loads(end.stdout)) == ("answered", wanted), end.stderr
@@ -253,3 +255,9 @@ def test_command_is_checked_without_running_it(tmp_path: Path, monkeypatch: pyte
     (shipped / "agent.py").touch()
     assert located(["python", "sub/agent.py"], shipped.parent) == ("python", str(shipped / "agent.py"))
     assert located(["python", "home/agent.py"], shipped.parent) == ("python", "home/agent.py")
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_answer_with_another_separator_of_lines_is_whole(session: Session, sign: str) -> None:
+    code = f"import json; print(json.dumps({{'answer': 'Ida' + {sign!r} + 'Roth'}}, ensure_ascii=False))"
+    assert json.loads(ended(session, python(code)).stdout) == {"answer": f"Ida{sign}Roth"}

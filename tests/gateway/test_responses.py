@@ -100,3 +100,13 @@ def test_streamed_response_at_the_limit_is_incomplete(session: Session) -> None:
     last = json.loads(lines[-2].removeprefix("data: "))
     assert last["type"] == "response.incomplete"
     assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+def test_main_may_be_the_id_of_a_response_or_of_its_message(session: Session) -> None:
+    policy(session, "short", "a reply that is longer than the other")
+    with client(session) as api:
+        first = api.responses.create(model="any", input="Who?")
+        api.responses.create(model="any", input="Who directed Amberfall?")
+    for name in (first.id, first.output[0].id):
+        assert name is not None
+        assert session.main_first(name)[0].calls[0].text == "short"

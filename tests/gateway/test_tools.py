@@ -145,3 +145,11 @@ def test_stream_cut_in_the_middle_is_recorded_whole(session: Session) -> None:
     assert sum(len(thread.calls) for thread in session.threads) == 2
     assert max(thread.length for thread in session.threads) > 500
     session.put(Ended("answered"))
+
+
+def test_sampled_half_of_a_character_in_a_call_is_text(session: Session) -> None:
+    """A file cannot hold it."""
+    policy(session, '<tool_call>\n{"name": "find", "arguments": {"query": "x \\ud83d"}}\n</tool_call>')
+    assert create(session, [USER]).choices[0].message.tool_calls is None
+    for trajectory in session.trajectories():
+        trajectory.model_dump_json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import sqlite3
 import subprocess
 import threading
 import time
@@ -16,8 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
+from platform_sdk.tracking.approvals import approve
 from platform_sdk.tracking.log.chain import Log
-from platform_sdk.tracking.verify import verify_run
+from platform_sdk.tracking.verify import verify_run, verify_target
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
 from tests.log_service.service import TEAMS, Service, statement
@@ -131,6 +133,27 @@ def test_another_teams_run_of_the_same_path_is_another_run(
         log = LogCheck(tmp_path / "runs")
         assert [finding.kind for finding in log.check_run(FileCheck(run_dir), [])[0]] == [found]
         assert [verification.run for verification in log.absent([run_dir])] == missing
+
+
+def test_another_teams_model_of_the_same_name_is_another_model(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("HOPFORGE_LOG", service.url)
+    monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "token-red")
+    folder = tmp_path / "runs"
+    write_small_run(folder / "small")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    approve("small/1", folder, "Read.")
+    blue = {"model": "small", "version": "1", "weights": "e" * 64, "who": "bob", "note": "Read."}
+    service.post(statement(5, event="model approved", **blue), "blue")
+    with sqlite3.connect(folder / "mlflow.db") as store:
+        store.execute("delete from registered_model_aliases where alias = 'approved'")
+    store.close()
+    things = [finding.thing for one in verify_target(str(folder), folder) for finding in one.findings]
+    assert things == ["MLflow model small: alias approved"]
+    service.post(statement(5, event="approval withdrawn", **blue), "blue")
+    assert approve("small/1", folder, "Wrong split.", withdraw=True).team == "red"
 
 
 def write(service: Service, writer: int, stop: threading.Event, acknowledged: dict[str, bytes]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from platform_sdk.sampling.awaiting import Await, Inbox
 from platform_sdk.sampling.background import ThreadedCalls
-from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.engine import Completion, Request, SamplingParams
+from platform_sdk.sampling.openai_engine import OpenAIEngine
 from platform_sdk.sampling.rollout import Agent, Call, Gather, Generate, ToolFault, run
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 
@@ -120,3 +122,28 @@ def test_waiters_of_a_restarted_rollout_are_forgotten(engine: TransformersEngine
 
     assert list(run([agent], engine, live=1)) == [["event", "found"]]
     assert len(starts) == 2
+
+
+def test_request_to_a_server_is_not_held_by_a_long_completion() -> None:
+    release, inbox = threading.Event(), Inbox()
+
+    def complete(request: Request) -> Completion:
+        if request.dialogue == "long":
+            release.wait(60)
+        return Completion(request.id, (1,), (0.0,), "stop")
+
+    def long() -> Agent[str]:
+        yield Generate((1,), SamplingParams(), "long")
+        return "long"
+
+    def short() -> Agent[str]:
+        yield Await(inbox)
+        yield Generate((1,), SamplingParams(), "short")
+        release.set()
+        return "short"
+
+    server = object.__new__(OpenAIEngine)  # its requests alone, without a server
+    server._pool, server._futures, server.max_model_len = ThreadPoolExecutor(2), {}, 99
+    server._complete = complete  # type: ignore[method-assign]
+    threading.Timer(0.2, lambda: inbox.put("asked")).start()
+    assert next(iter(run([long, short], server, live=2)))[0] == "short"

@@ -48,11 +48,16 @@ def read_log(data: bytes) -> tuple[list[dict], bool]:
     """The entries before the first invalid line, and whether all complete lines are valid."""
     *lines, _ = data.split(b"\n")  # a kill cut the last line short
     entries: list[dict] = []
+    statements: list[list] = []
     previous = "0" * 64
     for line in lines:
         entry = _read_entry(line)
         if entry is None or entry["sequence"] != len(entries) or entry["previous"] != previous:
             return entries, False
+        statement = [entry.get(field) for field in (*FIELDS[: FIELDS.index("signature")], "team")]
+        if statement in statements:
+            return entries, False
+        statements.append(statement)
         entries.append(entry)
         previous = entry["hash"]
     return entries, True

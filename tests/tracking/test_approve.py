@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import mlflow
 import pytest
 from click.testing import Result
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
+from platform_sdk.tracking import approvals
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.tracking.small_run import RUN, SCORES
 
@@ -68,6 +72,42 @@ def test_approval_is_logged_shown_as_a_claim_and_withdrawn(folder: Path) -> None
     events = [entry.event for entry in Log(folder / FILE_NAME).read().entries]
     assert events == ["run ended", "model approved", "approval withdrawn", "model approved"]
     assert found(folder) == (0, set())
+
+
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Order of the curve's group: with (r, s), (r, ORDER - s) is a valid signature too."""
+
+
+def test_withdrawn_approval_cannot_be_repeated_without_its_key(folder: Path, tmp_path: Path) -> None:
+    approvers = tmp_path / "keys"
+    key = make_key(folder, "ada", approvers)
+    assert approve(folder, "--key", key, "--name", "ada").exit_code == 0
+    assert approve(folder, "--key", key, "--name", "ada", "--withdraw").exit_code == 0
+    log = Log(folder / FILE_NAME)
+    old = log.read().entries[1]
+    r, s = decode_dss_signature(base64.b64decode(old.signature))
+    twin = base64.b64encode(encode_dss_signature(r, ORDER - s)).decode()
+    assert log.append(Statement(**{**old.content(), "signature": twin})).sequence == 1
+    copied = log.chain.follow(Statement(**old.content()), "")
+    with (folder / FILE_NAME).open("ab") as stream:
+        stream.write(copied.line() + b"\n")
+    assert ("altered", "log") in found(folder, "--approvers", str(approvers))[1]
+
+
+def test_interrupted_withdrawal_is_completed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert approve(folder).exit_code == 0
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(approvals, "_publish", Mock(side_effect=UserError("MLflow is away")))
+        assert approve(folder, "--withdraw").exit_code != 0
+    assert found(folder)[0] == 1  # MLflow still has the alias
+    assert "nothing to withdraw" in str(approve(folder, "--withdraw").exception)
+    assert found(folder) == (0, set())
+
+
+def test_note_that_is_too_long_is_refused_in_one_sentence(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["approve", "small/1", "--note", "n" * 2001, "--folder", str(folder)])
+    assert isinstance(done.exception, UserError)
+    assert "note: String should have at most 2000 characters" in str(done.exception)
 
 
 def test_model_with_a_finding_is_refused(folder: Path) -> None:

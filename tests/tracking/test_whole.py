@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.journal import Journal
 from platform_sdk.tracking.log.chain import FILE_NAME, Log
+from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.verify import verify_target
 from tests.chaos.reduced import REDUCED
 from tests.e2e.runs import TINY_START, environment, run_here
+from tests.tracking import small_run
 from tests.tracking.small_run import RUN
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -63,6 +71,54 @@ def test_concurrent_runs_in_one_folder_are_whole(tmp_path: Path) -> None:
     assert [process.wait(600) for process in running] == [0, 0]
     assert findings(tmp_path) == []
     assert {entry.run for entry in Log(tmp_path / FILE_NAME).read().entries} == {"one", "other"}
+
+
+def test_run_with_a_step_on_a_machine_whose_clock_is_behind_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, enter = time.time_ns, small_run.step_run
+
+    @contextmanager
+    def behind(run_dir: Path, name: str) -> Iterator[StepRun]:
+        lag = 3_000_000_000 if name == "corpus" else 0
+        monkeypatch.setattr(time, "time_ns", lambda: now() - lag)
+        with enter(run_dir, name) as step:
+            yield step
+
+    monkeypatch.setattr(small_run, "step_run", behind)
+    small_run.write_small_run(tmp_path / RUN)
+    assert findings(tmp_path) == []
+
+
+def test_run_killed_before_its_journals_last_line_and_resumed_elsewhere_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, start = Journal.append, small_run.start_run
+
+    def killed(self: Journal, event: str, **fields: Any) -> None:
+        if event == "ended" and self.path.name == "run.jsonl":
+            raise KeyboardInterrupt
+        append(self, event, **fields)
+
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(Journal, "append", killed)
+        small_run.write_small_run(tmp_path / RUN)
+
+    def started(run_dir: Path, recipe: Any, **settings: Any) -> Any:
+        return start(run_dir, recipe, **(settings | {"description": "Elsewhere."}))  # in another environment.json
+
+    monkeypatch.setattr(small_run, "start_run", started)
+    small_run.write_small_run(tmp_path / RUN)
+    assert findings(tmp_path) == []
+
+
+def test_run_that_another_finished_run_replaced_off_record_is_missing(tmp_path: Path) -> None:
+    small_run.write_small_run(tmp_path / RUN)
+    head = manifest.read(tmp_path / RUN)[-1].head
+    shutil.rmtree(tmp_path / RUN)
+    small_run.write_small_run(tmp_path / RUN)
+    [missing] = [finding for one in verify_target(str(tmp_path), tmp_path) for finding in one.findings]
+    assert (missing.thing, missing.kind, missing.expected) == ("run directory", "missing", head)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.sampling import PROGRAM_RUNNER
 from platform_sdk.errors import UserError
+from platform_sdk.gateway.connections import CONNECTIONS
 from platform_sdk.gateway.programs import Program, function_command
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Resources, RunContext, open_search
@@ -32,11 +33,12 @@ class ProgramResources(Resources):
     opened: ExitStack
     gateways: dict[tuple[int, SamplingParams], Gateway] = field(default_factory=dict)
 
-    def gateway(self, tokenizer: Any, max_model_len: int, defaults: SamplingParams) -> Gateway:
+    def gateway(self, tokenizer: Any, max_model_len: int, defaults: SamplingParams, connections: int) -> Gateway:
         """Return the gateway for a policy's tokenizer and distribution; it is opened when it is first asked for."""
         key = id(tokenizer), defaults
         if key not in self.gateways:
-            self.gateways[key] = self.opened.enter_context(Gateway(tokenizer, max_model_len, defaults))
+            gateway = Gateway(tokenizer, max_model_len, defaults, connections=connections)
+            self.gateways[key] = self.opened.enter_context(gateway)
         return self.gateways[key]
 
 
@@ -62,7 +64,10 @@ def program_agent(
     """Return the run's agent."""
     spec = run.agent
     defaults = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
-    gateway = resources.gateway(policy.tokenizer, run.sampling.engine.max_model_len or NO_LIMIT, defaults)
+    engine = run.sampling.engine
+    # A call holds its connection until it is answered.
+    connections = max(CONNECTIONS, 2 * engine.live * spec.concurrent)
+    gateway = resources.gateway(policy.tokenizer, engine.max_model_len or NO_LIMIT, defaults, connections)
     gives_passages = method_of(run.environment, run.retrieval).name == "contexts"
     return ProgramAgent(
         policy, decoding, run.searched_digest, run.seed, seed_name, spec, program_of(spec), gateway, resources.search,

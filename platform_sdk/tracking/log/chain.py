@@ -66,6 +66,19 @@ class Statement(Struct):
         return self.model_dump(include=set(Statement.model_fields), mode="json")
 
 
+def stated(**fields: Any) -> Statement:
+    """Return the statement of these fields.
+
+    Raises:
+        UserError: a text is longer than an entry may have it.
+    """
+    try:
+        return Statement(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
 class LogEntry(Statement):
     """Entry of the log. ``team`` is the owner of the token with which the entry was sent; empty in a local log."""
 
@@ -92,6 +105,7 @@ class Chain:
         self.entries: list[LogEntry] = []
         self.faults: list[str] = []
         self._lines = 0
+        self._statements: set[str] = set()
         self._previous = GENESIS
 
     def extend(self, lines: Iterator[bytes]) -> None:
@@ -109,6 +123,10 @@ class Chain:
                 continue
             if (entry.sequence, entry.previous) != (number, self._previous):
                 self.faults.append(f"line {number + 1} does not follow line {number}")
+            elif (key := _key(entry, entry.team)) in self._statements:
+                self.faults.append(f"line {number + 1} repeats an earlier statement")
+            else:
+                self._statements.add(key)
             self.entries.append(entry)
             self._previous = entry.hash
 
@@ -191,5 +209,5 @@ class NotOwnerError(UserError):
 
 
 def _key(statement: Statement, team: str) -> str:
-    content: Mapping[str, Any] = {**statement.content(), "team": team}
-    return digest_of(content)
+    content: Mapping[str, Any] = {**statement.content(), "team": team}  # a signature has several valid spellings
+    return digest_of({name: value for name, value in content.items() if name != "signature"})

@@ -52,6 +52,10 @@ class AnyLog(Protocol):
         """Return the name of a run directory in entries."""
         ...
 
+    def located(self, name: str) -> Path:
+        """Return the run directory of a name in entries."""
+        ...
+
 
 def open_log(folder: Path) -> AnyLog:
     """Return the log of the runs in ``folder``.
@@ -94,6 +98,9 @@ class LocalLog:
         folder = self.path.resolve().parent
         return str(run_dir.relative_to(folder) if run_dir.is_relative_to(folder) else run_dir)
 
+    def located(self, name: str) -> Path:
+        return self.path.resolve().parent / name
+
 
 class RemoteLog:
     """Log service."""
@@ -123,6 +130,9 @@ class RemoteLog:
 
     def named(self, run_dir: Path) -> str:
         return str(run_dir)
+
+    def located(self, name: str) -> Path:
+        return Path(name)
 
     def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
         import httpx

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from platform_sdk.tracking import manifest
-from platform_sdk.tracking.log.chain import RUN_ENDED, LogEntry, Statement
+from platform_sdk.tracking.log.chain import RUN_ENDED, LogEntry, Statement, stated
 from platform_sdk.tracking.log.client import AnyLog, open_log
 from platform_sdk.tracking.seals import ENDED
 
@@ -20,7 +20,7 @@ def end_of(run_dir: Path, log: AnyLog) -> Statement | None:
     if not entries or not entries[-1].event.startswith(ENDED):
         return None
     weights = [entry.digests["weights"] for entry in entries if "weights" in entry.digests]
-    return Statement(
+    return stated(
         event=RUN_ENDED,
         run=log.named(run_dir.resolve()),
         start=entries[0].hash,
