@@ -61,7 +61,7 @@ SUMMARY = Summary(
 RECALL = Recall(
     "recall",
     (
-        _recall("6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL, "--set", PASSAGES),
+        _recall("6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL),
         _recall("8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
         _recall(
             "5,976 passages", "pipelines/prograph/musique-smollm2.yaml", *ALL, "--set",

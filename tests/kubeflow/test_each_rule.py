@@ -133,6 +133,7 @@ def admission_requests() -> Iterator[Request]:
     for resource in ("apps/deployments", "/pods", "/pods/exec"):
         yield Request(STEP, resource, "CREATE", LAUNCHER)
         yield Request(STEP, resource, "CREATE", "ann@example.com")
+    yield Request(bare(priorityClassName="other"), user="ann@example.com")
     for user in ("ann@example.com", CONTROLLERS + "cronjob-controller", *OPERATORS):
         yield Request(bare(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]), user=user)
         for job in GPU_JOBS.values():
@@ -140,6 +141,9 @@ def admission_requests() -> Iterator[Request]:
     for job in GPU_JOBS.values():
         queued = labelled(job, queue="hopforge", priority="urgent")
         yield Request(queued, priorities="usual", user="ann@example.com")
+        child = copy.deepcopy(queued)
+        child["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "admitted", "uid": "1", "controller": True}]
+        yield Request(child, priorities="urgent", user=LAUNCHER)
         # The garbage collector's change of an object from before the policy.
         changed = copy.deepcopy(queued)
         changed["metadata"]["finalizers"] = []
