@@ -47,7 +47,10 @@ SUMMARY = Summary(
     (
         ("MyGO; temperature chosen on this world, selection on world 101", "world-mygo", "warm-up", "MyGO"),
         ("MyGO on world 211, on which nothing was tuned", "world-grpo", "warm-up · 211", "MyGO · 211"),
-        ("GRPO from MyGO's start; settings chosen on world 101", "world-mygo", "warm-up", "GRPO"),
+        (
+            "GRPO from MyGO's start on world 211, positive advantages; settings chosen on world 101",
+            "world-grpo", "warm-up · 211", "positive-only GRPO · 211",
+        ),
         ("ARENA; settings chosen on world 101", "world-arena", "untrained", "ARENA"),
         (
             "ProGraph-R1; settings chosen on world 101",

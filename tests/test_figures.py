@@ -68,7 +68,7 @@ def test_score_outside_markers_is_named(
     assert figures.check(records) == [f"{page}: {fault}: | method | EM |; add it to docs/figures.py"]
     page.write_text("MyGO ends at 41.7 (22.9 to\n60.5), and not at 41.7 (22.9\nto 60.6).\n")
     assert figures.check(records) == [f"{page}: {fault}: 41.7 (22.9 to 60.6); add it to docs/figures.py"]
-    page.write_text("It ends 12.0 points (−27.3 to 3.3) below.\n")
+    page.write_text("It ends 16.8 points (−37.3 to 3.7) below.\n")
     assert figures.check(records) == []
 
 

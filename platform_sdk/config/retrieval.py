@@ -132,6 +132,7 @@ class RetrievalSpec(Struct):
         1,
         ge=1,
         le=64,
+        exclude_if=lambda count: count == 1,  # so that recipes without it keep their digest
         description="Processes that encode the corpus, each with its own encoder; with several GPUs, each on its own.",
     )
     api_key_env: str = Field(
