@@ -49,6 +49,14 @@ def test_a_runs_model_is_the_one_that_it_trained_last(tmp_path: Path) -> None:
         resolve(f"run:{run_dir}")
 
 
+def test_a_clock_that_was_set_back_does_not_change_a_runs_model(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path, "warmup", "iteration-01")
+    for name, time in {"warmup": 3_600_000, "iteration-01": 1}.items():
+        path = step_file(run_dir, f"train-{name}")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"time": time}) + "\n")
+    assert resolve(f"run:{run_dir}") == run_dir / "iteration-01/model"
+
+
 def test_a_run_that_trained_nothing_has_the_model_it_began_with(tmp_path: Path) -> None:
     assert resolve(f"run:{make_run(tmp_path)}") == resolve("hopforge:world-base")
 

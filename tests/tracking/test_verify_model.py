@@ -13,11 +13,15 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
+from platform_sdk.methods.verify_export import verify_export
+from platform_sdk.sampling.models import resolve
+from platform_sdk.sampling.pairs import policy_digest
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.log.chain import FILE_NAME
 from platform_sdk.tracking.verify import verify_run, verify_target
-from tests.tracking.small_run import RUN, SCORES
+from platform_sdk.tracking.verify_log import LogCheck
+from tests.tracking.small_run import RUN, SCORES, TRAINED
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 ABSENT = ("not checkable", "run directory")
@@ -176,3 +180,21 @@ def test_sealed_page_of_a_finished_run_is_not_replaced_by_another(folder: Path) 
     assert isinstance(done.exception, UserError)
     assert "write it to another file with -o" in str(done.exception)
     assert (folder / RUN / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_export_of_the_model_before_training_is_not_altered_without_its_run(
+    folder: Path, tmp_path: Path, altered: bool
+) -> None:
+    """The log has the digest of the weights trained last only."""
+    head = manifest.read(folder / RUN)[-1].head
+    exported, log = tmp_path / "exported", tmp_path / "elsewhere"
+    log.mkdir()
+    shutil.copy(folder / FILE_NAME, log)
+    shutil.copytree(resolve("hopforge:world-base"), exported)
+    weights = TRAINED if altered else policy_digest(exported)
+    (exported / "README.md").write_text(f"| weights | `{weights}` |\n| manifest's head | `{head}` |\n")
+    [own] = verify_export(exported, LogCheck(log), log)
+    assert {(finding.kind, finding.thing) for finding in own.findings} >= {
+        ("altered" if altered else "not checkable", "weights")
+    }
