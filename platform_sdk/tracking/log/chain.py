@@ -99,13 +99,16 @@ class LogEntry(Statement):
 
 
 class Chain:
-    """Entries of a log in memory. ``extend`` checks each line, and ``faults`` collects those that break the chain."""
+    """Entries of a log in memory. ``extend`` checks each line, and ``faults`` collects those that break the chain.
+
+    ``statements`` has the first entry of each statement, by its key.
+    """
 
     def __init__(self) -> None:
         self.entries: list[LogEntry] = []
         self.faults: list[str] = []
         self._lines = 0
-        self._statements: set[str] = set()
+        self.statements: dict[str, LogEntry] = {}
         self._previous = GENESIS
 
     def extend(self, lines: Iterator[bytes]) -> None:
@@ -123,10 +126,8 @@ class Chain:
                 continue
             if (entry.sequence, entry.previous) != (number, self._previous):
                 self.faults.append(f"line {number + 1} does not follow line {number}")
-            elif (key := _key(entry, entry.team)) in self._statements:
+            elif self.statements.setdefault(_key(entry, entry.team), entry) is not entry:
                 self.faults.append(f"line {number + 1} repeats an earlier statement")
-            else:
-                self._statements.add(key)
             self.entries.append(entry)
             self._previous = entry.hash
 
@@ -147,7 +148,6 @@ class Log:
         self.path = path
         self.chain = Chain()
         self._offset = 0
-        self._known: dict[str, LogEntry] = {}
         self._owners: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -176,7 +176,7 @@ class Log:
                 owner = self._owners.get(statement.start, team)
                 if owner != team:
                     raise NotOwnerError(f"the run {statement.start[:16]}… belongs to another team")
-                entry = self._known.get(_key(statement, team))
+                entry = self.chain.statements.get(_key(statement, team))
                 if entry is None:
                     entry = self.chain.follow(statement, team)
                     stream.write(entry.line() + b"\n")
@@ -198,7 +198,6 @@ class Log:
         before = len(self.chain.entries)
         self.chain.extend(iter(content[:end].split(b"\n")[:-1]))
         for entry in self.chain.entries[before:]:
-            self._known.setdefault(_key(entry, entry.team), entry)
             self._owners.setdefault(entry.start, entry.team)
         self._offset += end
         return self._offset
@@ -209,5 +208,9 @@ class NotOwnerError(UserError):
 
 
 def _key(statement: Statement, team: str) -> str:
-    content: Mapping[str, Any] = {**statement.content(), "team": team}  # a signature has several valid spellings
-    return digest_of({name: value for name, value in content.items() if name != "signature"})
+    content: Mapping[str, Any] = {
+        **statement.content(),
+        "team": team,
+        "signature": "",
+    }  # it has several valid spellings
+    return digest_of(content)

@@ -1,4 +1,4 @@
-"""Requests that a program should not send: it is told so, and the run goes on."""
+"""Invalid requests of a program: they are refused, and the run continues."""
 
 from __future__ import annotations
 
