@@ -208,9 +208,6 @@ class NotOwnerError(UserError):
 
 
 def _key(statement: Statement, team: str) -> str:
-    content: Mapping[str, Any] = {
-        **statement.content(),
-        "team": team,
-        "signature": "",
-    }  # it has several valid spellings
+    # A signature has several valid spellings, so it is not part of what an entry states.
+    content: Mapping[str, Any] = {**statement.content(), "team": team, "signature": ""}
     return digest_of(content)
