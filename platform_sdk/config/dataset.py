@@ -80,6 +80,14 @@ class DatasetSpec(Struct):
         default=None, ge=0, le=10_000_000, description="number of evaluation questions, drawn at random; null: all"
     )
     seed: int = Field(default=0, description="seed of the draw")
+    context_passages: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        exclude_if=equal_to(None),
+        description="passages of a question's own that are given: the gold ones, and others drawn at random up to this "
+        "number; null: all",
+    )
     skip_invalid: bool = Field(default=False, description="skip and list malformed records instead of failing")
     licence: str | None = Field(
         default=None,
@@ -103,8 +111,8 @@ class DatasetSpec(Struct):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in ("world", "mixed"):
-            counted = ("train_questions", "eval_questions", "seed", "skip_invalid", "world")
-            own = {"world": ("corpus",), "mixed": counted}[self.format]
+            counted = ("train_questions", "eval_questions", "seed", "context_passages", "skip_invalid", "world")
+            own = {"world": ("corpus", "context_passages"), "mixed": counted}[self.format]
             foreign = ("train", "eval", "triples", "labels", "licence", *own)
             if given := [name for name in foreign if getattr(self, name)]:
                 reason = "is generated" if self.format == "world" else "takes its questions from its mixture"

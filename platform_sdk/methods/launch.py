@@ -168,7 +168,8 @@ class SampleStep(_SharedStep[SampleOutcome]):
 
     @property
     def needs_model(self) -> bool:
-        return steps.step_of(self.loaded, self.step).asks_model(self.loaded.unchecked_context(self))
+        own = steps.step_of(self.loaded, self.step)
+        return own.asks_model(self.loaded.unchecked_context(self), own.settings.model_validate(self.settings))
 
     def run(self) -> SampleOutcome:
         own = steps.step_of(self.loaded, self.step)

@@ -148,7 +148,7 @@ class SamplingStep(ABC, Generic[A, S, C]):
     settings: type[S]
     carry: type[C]
 
-    def asks_model(self, run: RunContext[A]) -> bool:
+    def asks_model(self, run: RunContext[A], settings: S) -> bool:
         """Return False if the step only needs the policy's tokenizer and therefore runs in the calling process."""
         return True
 

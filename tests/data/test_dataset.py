@@ -101,6 +101,28 @@ def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
         drawn(21)
 
 
+def test_given_passages_are_the_gold_ones_and_others_drawn_up_to_a_number(data: Path, tmp_path: Path) -> None:
+    titles = ["P0", "A7", "P1", "P2", "P3", "A8", "P4"]
+    gold = {"supporting_facts": [["A7", 0], ["A8", 1]], "context": [[title, ["One.", "Two."]] for title in titles]}
+    (data / "train.json").write_text(json.dumps([record(n) | gold for n in range(20)]))
+
+    def given(name: str, **more: Any) -> list[Question]:
+        prepared = prepare(spec(**more), data, tmp_path / name)
+        assert prepared.counts["passages"] == 13  # what is searched does not shrink
+        return questions(tmp_path / name, "train")
+
+    whole, four = given("all"), given("four", context_passages=4)
+    for before, after in zip(whole, four, strict=True):
+        kept = [passage for passage in before.context if passage in after.context]
+        assert list(after.context) == kept
+        assert [after.context[place].title for place in after.gold_positions] == ["A7", "A8"]
+        assert after.context_sentences == ((0, 5),) * 4
+    assert len({question.context for question in four}) > 1
+    assert four == given("again", context_passages=4) != given("seed", context_passages=4, seed=1)
+    assert {len(question.context) for question in given("one", context_passages=1)} == {2}
+    assert given("more", context_passages=9) == whole
+
+
 def test_given_corpus_and_triples_replace_the_questions_own(data: Path, tmp_path: Path) -> None:
     (data / "c1.jsonl").write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "1", "title": "B", "text": "y"}\n')
     (data / "c2.jsonl").write_text('{"id": "0", "title": "B", "text": "y"}\n{"id": "1", "title": "C", "text": "z"}\n')
@@ -148,6 +170,7 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"format": "world", "train": "x"}, "format world is generated; remove train"),
+        ({"format": "world", "context_passages": 3}, "format world is generated; remove context_passages"),
         ({"format": "nq", "train": "x", "world": {}}, "world is for format world"),
         ({"format": "nq"}, "name question files"),
         ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for formats qald10 and 2wikimultihopqa"),

@@ -46,7 +46,7 @@ class Writing(SamplingStep[Agent, Settings, Carry]):
     settings = Settings
     carry = Carry
 
-    def asks_model(self, run: RunContext[Agent]) -> bool:
+    def asks_model(self, run: RunContext[Agent], settings: Settings) -> bool:
         return run.agent.form != "direct"
 
     def sample(self, round: Sampling[Agent, Settings, Carry]) -> SamplingOutcome[Carry]:

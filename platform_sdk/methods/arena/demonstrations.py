@@ -1,8 +1,9 @@
 """Demonstrations for the supervised baselines (ARENA, appendix D).
 
 SFT-direct learns the gold answer as the response. SFT-reasoning has the model explain the gold answer from the gold
-passages first, and learns the explanation in ARENA's three sections. No policy has sampled these responses, so they
-have no log-probabilities: they are for maximum likelihood alone.
+passages first, and learns the explanation in ARENA's three sections; for a model too small for that, a rule quotes the
+passages instead (``quotes``). No policy has sampled these responses, so they have no log-probabilities: they are for
+maximum likelihood alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.arena import prompts
 from platform_sdk.methods.arena.agent import Generator, generator, questions_of
 from platform_sdk.methods.arena.grammar import write
+from platform_sdk.methods.arena.quotes import quoted
 from platform_sdk.methods.arena.rewards import gold_numbers, rewards
 from platform_sdk.methods.arena.settings import AgentSpec, DemonstrationSpec
 from platform_sdk.methods.method import (
@@ -38,15 +40,16 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
     settings = DemonstrationSpec
     carry = NoCarry
 
-    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
-        return run.agent.form != "direct"
+    def asks_model(self, run: RunContext[AgentSpec], settings: DemonstrationSpec) -> bool:
+        return run.agent.form != "direct" and settings.explanations == "sampled"
 
     def sample(self, round: Sampling[AgentSpec, DemonstrationSpec, NoCarry]) -> SamplingOutcome[NoCarry]:
         run = round.run
         if run.agent.form == "think":
             raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
         questions = shuffled(questions_of(run, "train"), f"{round.phase} {run.seed}")[: round.settings.questions]
-        explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
+        demonstrated = _explained if self.asks_model(run, round.settings) else _by_rule
+        explained, found, seconds = demonstrated(round, questions)
         figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
         return SamplingOutcome(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
 
@@ -74,10 +77,14 @@ Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
 """Sampled rollouts, demonstrations, and the seconds of sampling."""
 
 
-def _answers(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+def _by_rule(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+    """Write the demonstrations without a model; questions without a gold passage to quote are left out."""
     policy = Policy(load_tokenizer(round.model), weights_digest(round.model))
     agent = generator(round.run, policy, round.phase)
-    return [], [direct_demonstration(agent, question) for question in questions], 0.0
+    if agent.spec.form == "direct":
+        return [], [direct_demonstration(agent, question) for question in questions], 0.0
+    found = [reasoned_demonstration(agent, question, quoted(question)) for question in questions]
+    return [], [rollout for rollout in found if rollout is not None], 0.0
 
 
 def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
@@ -94,7 +101,7 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
         work.once(explicable, 0, round.phase)
         agent = make_agent(work.engine.tokenizer, work.engine.weight_version)
         explained = work.ordered(explicable)
-        found = [reasoned_demonstration(agent, rollout) for rollout in explained]
+        found = [reasoned_demonstration(agent, rollout.question, rollout.main.answer) for rollout in explained]
     return explained, [rollout for rollout in found if rollout is not None], work.seconds
 
 
@@ -103,12 +110,11 @@ def direct_demonstration(generator: Generator, question: Question) -> Rollout:
     return _demonstration(generator, question, question.answers[0])
 
 
-def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout | None:
+def reasoned_demonstration(generator: Generator, question: Question, explanation: str | None) -> Rollout | None:
     """Return a rollout whose response is the gold passages, an explanation of them, and the gold answer.
 
     Return None if there is no explanation, or if its text breaks the form.
     """
-    question, explanation = explained.question, explained.main.answer
     if explanation is None:
         return None
     text = write(sorted(gold_numbers(question)), explanation, question.answers[0])

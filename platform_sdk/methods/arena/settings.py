@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.struct import Struct, equal_to
 
 
 class Weights(Struct):
@@ -119,4 +119,12 @@ class DemonstrationSpec(Struct):
     questions: int | None = Field(
         None, ge=1, le=10_000_000, description="how many of the training questions; null: all"
     )
-    reasoning_tokens: int = Field(512, ge=1, le=1_000_000, description="three_part: maximum tokens of an explanation")
+    explanations: Literal["sampled", "quoted"] = Field(
+        "sampled",
+        exclude_if=equal_to("sampled"),
+        description="three_part: sampled from the model, or by rule: the sentences of the gold passages that support "
+        "the answer, for models too small to explain",
+    )
+    reasoning_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="three_part: maximum tokens of a sampled explanation"
+    )

@@ -28,7 +28,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
     settings = LearningSpec
     carry = SynthesisCarry
 
-    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+    def asks_model(self, run: RunContext[AgentSpec], settings: LearningSpec) -> bool:
         return False
 
     def sample(self, round: Sampling[AgentSpec, LearningSpec, SynthesisCarry]) -> SamplingOutcome[SynthesisCarry]:

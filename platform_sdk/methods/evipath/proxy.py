@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from platform_sdk.agents.planner_messages import Medium, piece
 from platform_sdk.data.dataset import read_corpus, read_triples
+from platform_sdk.data.sentences import sentences
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.settings import SynthesisSpec
-from platform_sdk.records import Evidence, Passage, Question, Source, Triple, given_evidence
+from platform_sdk.records import Evidence, Passage, Question, Triple, given_evidence
 
 
 @dataclass(frozen=True)
@@ -86,35 +86,6 @@ class Proxy:
         rng.shuffle(chosen)
         gold = tuple(place for place, passage in enumerate(chosen) if passage.title in wanted)
         return Facts(given_evidence(chosen), gold, self.medium)
-
-
-def sentences(question: Question) -> tuple[tuple[Evidence, ...], tuple[int, ...]]:
-    """Return the sentences of a question's passages, and the indices of the annotated supporting ones.
-
-    An annotated sentence that its passage does not have is left out, as in ``gold_positions``.
-    """
-    pool: list[Evidence] = []
-    gold: list[int] = []
-    supporting = set(question.supporting_facts)
-    for passage, starts in zip(question.context, question.context_sentences, strict=True):
-        for number, (start, end) in enumerate(pairwise((*starts, len(passage.text)))):
-            text = passage.text[start:end].strip()
-            if not text:
-                continue
-            if (passage.title, number) in supporting:
-                gold.append(len(pool))
-            source = Source(passage=passage.id, start=start, end=end)
-            pool.append(
-                Evidence(
-                    kind="passage",
-                    id=f"{passage.id}#{number}",
-                    title=passage.title,
-                    text=text,
-                    score=0.0,
-                    source=source,
-                )
-            )
-    return tuple(pool), tuple(gold)
 
 
 def check_unit(unit: str, medium: Medium, questions: Iterable[Question]) -> None:

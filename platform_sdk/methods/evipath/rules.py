@@ -111,7 +111,7 @@ class Rules:
 class RuleSynthesis(Synthesis):
     """Synthesis by rules, without a model."""
 
-    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+    def asks_model(self, run: RunContext[AgentSpec], settings: SynthesisSpec) -> bool:
         return False
 
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:

@@ -93,7 +93,7 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
         examples, seconds = synthesise(
             round.folder, questions, opened, limits=limits, share=own_share(), attempts=spec.attempts
         )
-        if self.asks_model(run):  # the rules take the dataset's evidence where it has some
+        if self.asks_model(run, spec):  # the rules take the dataset's evidence where it has some
             warn_of_tau(examples, spec.tau)
         kept = write_outcome(round.folder, examples)
         write_json(round.folder / AGENT, agent.model_dump(mode="json"))

@@ -69,7 +69,7 @@ class RecordedSessions(SamplingStep[AgentSpec, SessionsSpec, NoCarry]):
     settings = SessionsSpec
     carry = NoCarry
 
-    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+    def asks_model(self, run: RunContext[AgentSpec], settings: SessionsSpec) -> bool:
         return False
 
     def sample(self, round: Sampling[AgentSpec, SessionsSpec, NoCarry]) -> SamplingOutcome[NoCarry]:

@@ -206,7 +206,7 @@ def test_demonstrations_say_what_is_gold() -> None:
     )
     told = explained.main.turns[0].text
     assert told.splitlines()[-2:] == ["Passages to use : [2], [5]", "Answer : Ann Lee"]
-    reasoned = reasoned_demonstration(own, explained)
+    reasoned = reasoned_demonstration(own, explained.question, explained.main.answer)
     assert reasoned is not None
     text = "<relevance>[2,5]</relevance><analysis>See [2] and [5].</analysis><answer>Ann Lee</answer>"
     assert TOKENIZER.decode(reasoned.main.token_ids).endswith(f"<|assistant|>{text}<|end|>")
@@ -218,4 +218,4 @@ def test_demonstrations_say_what_is_gold() -> None:
 def test_unusable_explanation_yields_no_demonstration(said: str | None) -> None:
     own = generator()
     explained = Script(TOKENIZER, lambda place, prompt: said).run(Explainer(**vars(own)).rollout(QUESTION, 0))
-    assert reasoned_demonstration(own, explained) is None
+    assert reasoned_demonstration(own, explained.question, explained.main.answer) is None

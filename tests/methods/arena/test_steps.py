@@ -214,13 +214,30 @@ def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) ->
     assert all(rollout.rewards["reward"] >= 13 and rollout.main.selected == (1,) for rollout in found)
 
 
-@pytest.mark.parametrize(("form", "asks"), [("direct", False), ("three_part", True)])
-def test_demonstrations_ask_the_model_only_for_explanations(model: str, tmp_path: Path, form: str, asks: bool) -> None:
+def test_quoted_explanations_need_no_sampling(model: str, tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run", form="three_part")
+    sampled, made = demonstrate(run, model, explanations="quoted")
+    assert list(read_jsonl(sampled.path, Rollout)) == []
+    found = list(read_jsonl(made.path, Rollout))
+    assert {rollout.question.id for rollout in found} == {question.id for question in run.questions("train")}
+    assert {rollout.main.turns[-1].text for rollout in found} == {
+        "<relevance>[2]</relevance><analysis>b. [2]</analysis><answer>Ann</answer>"
+    }
+    assert all(rollout.rewards["bonus"] == 10 for rollout in found)
+
+
+@pytest.mark.parametrize(
+    ("form", "settings", "asks"),
+    [("direct", {}, False), ("three_part", {}, True), ("three_part", {"explanations": "quoted"}, False)],
+)
+def test_demonstrations_ask_the_model_only_for_explanations(
+    model: str, tmp_path: Path, form: str, settings: dict[str, str], asks: bool
+) -> None:
     run = new_run(tmp_path / "run", form=form)
     step = SampleStep(
         method="arena", run_dir=run.run_dir, phase="supervised", model=model, environment=run.environment,
         agent=run.agent.model_dump(mode="json"), sampling=ENGINE, retrieval={}, searched_digest=run.searched_digest,
-        seed=run.seed, step="demonstrations", iteration=0, settings={}, carry={},
+        seed=run.seed, step="demonstrations", iteration=0, settings=settings, carry={},
     )  # fmt: skip
     assert step.asks_model is asks
 

@@ -1,0 +1,36 @@
+"""Sentences of a question's passages, for datasets that annotate them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from platform_sdk.records import Evidence, Question, Source
+
+
+def sentences(question: Question) -> tuple[tuple[Evidence, ...], tuple[int, ...]]:
+    """Return the sentences of a question's passages, and the indices of the annotated supporting ones.
+
+    An annotated sentence that its passage does not have is left out, as in ``gold_positions``.
+    """
+    pool: list[Evidence] = []
+    gold: list[int] = []
+    supporting = set(question.supporting_facts)
+    for passage, starts in zip(question.context, question.context_sentences, strict=True):
+        for number, (start, end) in enumerate(pairwise((*starts, len(passage.text)))):
+            text = passage.text[start:end].strip()
+            if not text:
+                continue
+            if (passage.title, number) in supporting:
+                gold.append(len(pool))
+            source = Source(passage=passage.id, start=start, end=end)
+            pool.append(
+                Evidence(
+                    kind="passage",
+                    id=f"{passage.id}#{number}",
+                    title=passage.title,
+                    text=text,
+                    score=0.0,
+                    source=source,
+                )
+            )
+    return tuple(pool), tuple(gold)
