@@ -120,12 +120,9 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
     train, eval_ = (_united(part, [file.questions for file in files]) for part, files in loaded.items())
     stores = [TripleStore.load(locate(path, data_dir)) for path in spec.triples]
     triples = TripleStore(triple for store in stores for triple in store.triples)
-    drawn = (
-        _drawn(train, spec.train_questions, f"train {spec.seed}"),
-        _drawn(eval_, spec.eval_questions, f"eval {spec.seed}"),
-    )
     return Dataset(
-        *([_with_fewer_passages(question, spec) for question in part] for part in drawn),
+        _with_fewer_passages(_drawn(train, spec.train_questions, f"train {spec.seed}"), spec),
+        _with_fewer_passages(_drawn(eval_, spec.eval_questions, f"eval {spec.seed}"), spec),
         _corpus(spec, data_dir) or corpus_from_questions([*train, *eval_]),
         triples,
         tuple(message for files in loaded.values() for file in files for message in file.skipped),
@@ -245,14 +242,16 @@ def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Ques
     return [questions[number] for number in sorted(order[:count])]
 
 
-def _with_fewer_passages(question: Question, spec: DatasetSpec) -> Question:
-    """Keep the gold passages of the context, and others drawn by seed and question, in their order."""
-    count, places = spec.context_passages, range(len(question.context))
-    if count is None or count >= len(places):
-        return question
+def _with_fewer_passages(questions: list[Question], spec: DatasetSpec) -> list[Question]:
+    """Keep the gold passages of each context, and others drawn by seed and question, in their order."""
+    count = spec.context_passages
+    return questions if count is None else [_with_context(question, count, spec.seed) for question in questions]
+
+
+def _with_context(question: Question, count: int, seed: int) -> Question:
     gold = question.gold_positions
-    others = [place for place in places if place not in gold]
-    drawn = random.Random(f"context {spec.seed} {question.id}").sample(others, max(0, count - len(gold)))
+    others = [place for place in range(len(question.context)) if place not in gold]
+    drawn = random.Random(f"context {seed} {question.id}").sample(others, min(len(others), max(0, count - len(gold))))
     kept = sorted([*gold, *drawn])
     starts = question.context_sentences
     return question.model_copy(
