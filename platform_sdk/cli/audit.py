@@ -41,7 +41,7 @@ def audit(
 ) -> None:
     """Audit a model: licences with conflicts; approvals; who, when, from what, how; scores; verification; overlap.
 
-    Every run that the model stands on is verified, which reads all its files. The overlap compares the questions that
+    Every run in the model's lineage is verified, which reads all its files. The overlap compares the questions that
     the model was evaluated on with all training questions in its lineage. The exit status is that of verify.
     """
     from platform_sdk.lineage.audit import audit_model

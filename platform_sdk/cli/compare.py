@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN RUN…", help="Run directories, their names in --folder, or ids of runs in MLflow."),
+        typer.Argument(metavar="RUN", help="Run directories, their names in --folder, or ids of runs in MLflow."),
     ],
     metric: Annotated[str, typer.Option(help="Metric that leads the comparison.")] = "em",
     score: Annotated[

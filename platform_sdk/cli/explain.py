@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def explain(
     run: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run directory, its name in runs/, or a run's id on a cluster.")
+        str, typer.Argument(metavar="RUN", help="A run directory, its name in runs/, or a run's id on a cluster.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     save: Annotated[
@@ -36,7 +36,7 @@ def explain(
     Nothing is changed. Without --facts, the facts are read from the run: a local run directory, or a run of Kubeflow
     Pipelines. Authentication is the same as for hopforge submit; pods and queues are read with KUBECONFIG.
 
-    The exit status is 0 if the run is well, 1 if not, 2 on an error of the command.
+    The exit status is 0 if nothing is wrong with the run, 1 if something is, 2 if the command fails.
     """
     from platform_sdk.config.errors import UserError
     from platform_sdk.diagnosis.explain import explain as explain_facts

@@ -130,7 +130,7 @@ def _watch_local(run_dir: Path, as_json: bool) -> NoReturn:
 def logs(
     run: RunArgument,
     step: Annotated[
-        str | None, typer.Argument(metavar="[STEP]", help="A step, or a part of one, e.g. train-iteration-03.")
+        str | None, typer.Argument(metavar="STEP", help="A step, or a part of one, e.g. train-iteration-03.")
     ] = None,
     follow: Annotated[
         bool,

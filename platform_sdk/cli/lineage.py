@@ -34,7 +34,7 @@ def lineage(
         bool,
         typer.Option(
             "--openlineage",
-            help="Send OpenLineage events to the place that OPENLINEAGE_URL or openlineage.yml names; print them "
+            help="Send OpenLineage events to the server in OPENLINEAGE_URL or openlineage.yml; print them "
             "without such a configuration.",
         ),
     ] = False,
@@ -48,7 +48,7 @@ def lineage(
 
     The graph follows from the manifests of all runs in a folder, by digests: dataset file, questions and corpus, graph,
     index, rollouts, selection, model, scores, report. If the base model of a run is the output of another run, the
-    lineage continues there. A file of which runs recorded several versions is shown in all versions.
+    lineage continues there. If runs recorded several versions of a file, all are shown.
 
     --question and --passage take no target. They search the rollouts of all runs and list the models that learned from
     a rollout of the question or with the passage, that sampled it in training, and that were evaluated on it.

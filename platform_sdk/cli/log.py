@@ -38,7 +38,7 @@ def checkpoint(
 
 @log.command("send")
 def send(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs: directories or names in --folder.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs: directories or names in --folder.")],
     folder: FolderOption = RUNS,
 ) -> None:
     """Send the ends of runs to the log, e.g. after the log service was unreachable. Repeated ends change nothing."""

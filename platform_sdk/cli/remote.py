@@ -50,7 +50,7 @@ def submit(
 ) -> None:
     """Run a recipe on a cluster: upload its pipeline unless it exists, and start a run.
 
-    Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file with one), or KF_PIPELINES_COOKIES.
+    Authenticate as with kfp: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a token's file), or KF_PIPELINES_COOKIES.
 
     If a private authority signed the server's certificate, set KF_PIPELINES_SSL_CA_CERT to its certificate (PEM file).
 
@@ -119,7 +119,7 @@ def _refuse_impossible(recipe: Recipe, cluster: ClusterSpec, namespace: str | No
 
 def upload(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="Pipeline names, e.g. mygo (default: all).")
+        list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipeline names, e.g. mygo (default: all).")
     ] = None,
     namespace: NamespaceOption = None,
     shared: Annotated[bool, typer.Option("--shared", help="Share with all namespaces of a multi-user server.")] = False,

@@ -37,7 +37,7 @@ def reproduce(
 ) -> None:
     """Run a finished run's recipe again in a new directory, and compare the results of every step.
 
-    Compared are the digests of data, index, rollouts, selections, weights and scores. Of a difference, the first step
+    The digests of data, index, rollouts, selections, weights and scores are compared. At a difference, the first step
     that differs is named, and what differed when the two runs began: hopforge's source, Python, packages, machine, the
     datasets' files. The same command resumes a stopped reproduction. The exit status is 0 if all steps are equal, else
     1.

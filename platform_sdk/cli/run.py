@@ -40,7 +40,7 @@ def run(
         bool, typer.Option("--json", help="Print one JSON object at the end; the progress goes to standard error.")
     ] = False,
 ) -> None:
-    """Run a recipe on this machine. The same command on the same directory continues a stopped run."""
+    """Run a recipe on this machine. The same command on the same directory resumes a stopped run."""
     from platform_sdk.config.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())

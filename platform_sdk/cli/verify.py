@@ -48,8 +48,8 @@ def verify(
 ) -> None:
     """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
-    Every file is read, and every difference is named with the expected and the found value. Of a run under way, the
-    finished steps are compared. For a model whose run directory is not at hand, the manifest in MLflow is used. The
+    Every file is read, and every difference is printed with the expected and the found value. In an unfinished run, the
+    finished steps are compared. Without a model's run directory, the manifest in MLflow is used. The
     exit status is 0 if nothing differs, 1 if something was altered, added or removed, and 3 if something could not be
     compared.
     """
