@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +51,12 @@ def _without_links_to_folders(app: Sphinx, document: str, source: list[str]) -> 
 
 
 def _with_sidebar(app: Sphinx, document: str, source: list[str]) -> None:
-    """Append a table of contents for each section of the front page: the pages that it links to, or names by glob."""
+    """Append a table of contents for each section of the front page: the pages that it links to."""
     if document != app.config.root_doc:
         return
-    folder = (app.srcdir / document).parent
     for section in source[0].split("\n## ")[1:]:
-        globs = re.findall(r"<!-- pages: (\S+) -->", section)
-        named = [relpath(path, folder) for glob in globs for path in sorted(folder.glob(glob))]
         links = re.findall(r"\[([^\]]+)\]\((\S+?)\)", section)
-        pages = [*named, *(f"{text.replace('`', '')} <{page}>" for text, page in links)]
+        pages = [f"{text.replace('`', '')} <{page}>" for text, page in links]
         caption = section.splitlines()[0]
         source[0] += "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
 

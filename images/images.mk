@@ -25,8 +25,8 @@ images: $(addprefix image-,$(IMAGES))  ## build the images on BASE, which must b
 image-%:
 	@case "$(BASE)" in *@sha256:*|localhost/*) ;; \
 	  *) echo "name the base by digest: make images BASE=REGISTRY/python:3.11-slim-bookworm@sha256:…" >&2; exit 2;; esac
-	$(BUILDER) build $(IMAGE_FLAGS) --file images/Dockerfile --target $* --tag $(REGISTRY)/hopforge/$*:$(VERSION) \
-	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) $(BUILD_$*) .
+	$(BUILDER) build --file images/Dockerfile --target $* --tag $(REGISTRY)/hopforge/$*:$(VERSION) \
+	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) $(BUILD_$*) $(IMAGE_FLAGS) .
 
 image-base:  ## a base from Debian's packages, for BASE=$(LOCAL_BASE); needs root and debootstrap
 	images/base.sh $(LOCAL_BASE) $(BUILDER)

@@ -30,7 +30,7 @@ def serve_log(
         str | None,
         typer.Option(
             metavar="S3-URL",
-            help="Also put checkpoints into s3://BUCKET/PREFIX, a bucket with retention (needs hopforge[cluster]).",
+            help="Also put checkpoints into s3://BUCKET/PREFIX, a bucket with retention (needs the extra cluster).",
         ),
     ] = None,
     tls_cert: Annotated[

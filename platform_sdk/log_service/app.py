@@ -107,9 +107,10 @@ def _answered(route: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
         except ClientDisconnect:
             return Response(status_code=400)
         except (UserError, OSError) as error:
-            logger.error("an entry was refused: %s", error)
-            message = "the service cannot write its log; its operator finds the reason in the service's output"
-            return RequestError(503, "log_unwritable", message, 30).response()
+            logger.error("%s %s failed: %s", request.method, request.url.path, error)
+            code, verb = ("log_unwritable", "write") if request.method == "POST" else ("log_unreadable", "read")
+            message = f"the service cannot {verb} its log; its operator finds the reason in the service's output"
+            return RequestError(503, code, message, 30).response()
 
     return answer
 

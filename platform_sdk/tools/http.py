@@ -25,7 +25,8 @@ _TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "bool
 class HttpTool:
     """Tool that sends each call to an endpoint.
 
-    A 4xx status is the agent's error. A lost connection, 429 or 5xx is tried again and then a ``ToolFault``.
+    After a lost connection, 429 or 5xx the call is repeated, then a ``ToolFault``. Any other status from 300 on is an
+    error that the agent sees.
     """
 
     spec: HttpToolSpec

@@ -6,11 +6,12 @@ With V(G_t) the entities retrieved by turn t: r_con = |V(G_t) ∩ V(s_<t)| / |V(
 - V(G_t) are the entities of the evidence, by their names (``entity_names``, or ``entities`` where those are names
   themselves, as a triple's); a piece that has none, e.g. a passage, counts as its title.
 - Names are compared in lower case, without punctuation and the articles a, an, the. A final qualifier in brackets,
-which questions and answers do not contain, is removed before searching texts. - An entity is in V(s_<t) if its name is
-in the text before turn t as a sequence of whole words (question, the agent's turns, knowledge), or if an earlier turn
-retrieved it. So no entity linker is needed. - With repeated evidence counted once, only entities of newly retrieved
-evidence count in the numerators: repeated searches earn nothing. The paper counts them again. - An entity is in V(y*)
-if its name is in an accepted answer as a sequence of whole words.
+  which questions and answers do not contain, is removed before searching texts.
+- An entity is in V(s_<t) if its name is in the text before turn t as a sequence of whole words (question, the agent's
+  turns, knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
+- With repeated evidence counted once, only entities of newly retrieved evidence count in the numerators: repeated
+  searches earn nothing. The paper counts them again.
+- An entity is in V(y*) if its name is in an accepted answer as a sequence of whole words.
 """
 
 from __future__ import annotations
