@@ -101,6 +101,7 @@ def _given(record: Any) -> Any:
 def _question(path: Path, where: str, record: Any, name: str, format: DatasetFormat[Any], labels: Labels) -> Question:
     try:
         question = format.question(check(path, where, record, format.record), labels)
+        _require_text(question)
         return question if question.dataset == name else question.model_copy(update={"dataset": name})
     except ValidationError as error:
         first = error.errors()[0]
@@ -108,3 +109,10 @@ def _question(path: Path, where: str, record: Any, name: str, format: DatasetFor
         raise RecordError(f"{path}: {where}{field}: {first['msg']}") from error
     except BadField as error:
         raise RecordError(f"{path}: {where}{error}") from error
+
+
+def _require_text(question: Question) -> None:
+    if not question.text.strip():
+        raise BadField("question: is empty; write a question, or remove the record")
+    if not any(answer.strip() for answer in question.answers):
+        raise BadField("answer: is empty, so the question cannot be scored; write an answer, or remove the record")

@@ -127,6 +127,14 @@ def test_nq_with_and_without_gold_passages(tmp_path: Path) -> None:
     assert load_questions(write(tmp_path / "g", records[1:2], lines=True), "nq").questions[0].id == second.id
 
 
+def test_nq_distractor_with_the_gold_passages_title_is_not_gold(tmp_path: Path) -> None:
+    passages = [{"title": "T", "text": text, "isgold": text == "gold"} for text in ("other", "gold")]
+    record = {"question": "q", "answers": ["c"], "ctxs": passages}
+    (question,) = load_questions(write(tmp_path / "f", [record], lines=True), "nq").questions
+    assert question.gold_passages == ("T",)
+    assert question.gold_positions == (1,)
+
+
 def qald(id_: int, *values: dict[str, Any], boolean: bool | None = None, language: str = "en") -> dict[str, Any]:
     answer = {"results": {"bindings": [{"result": v} for v in values]}} if boolean is None else {"boolean": boolean}
     wordings = [{"language": "de", "string": "Wer?"}, {"language": language, "string": "Who?"}]
@@ -194,6 +202,24 @@ def test_missing_fields_and_bad_lines(tmp_path: Path) -> None:
         load_questions(write(path, [HOTPOT, HOTPOT]), "hotpotqa")
     with pytest.raises(RecordError, match="nowhere: cannot be read"):
         load_questions(tmp_path / "nowhere", "hotpotqa")
+
+
+@pytest.mark.parametrize("field", ["question", "answer"])
+@pytest.mark.parametrize(
+    ("format", "record"),
+    [
+        ("hotpotqa", HOTPOT),
+        ("2wikimultihopqa", TWOWIKI),
+        ("musique", MUSIQUE | {"answer_aliases": []}),
+        ("nq", {"question": "Who?", "answer": ["x"]}),
+    ],
+)
+def test_an_empty_question_or_answer_is_refused(
+    tmp_path: Path, format: str, record: dict[str, Any], field: str
+) -> None:
+    empty = record | {field: [" "] if isinstance(record[field], list) else " "}
+    with pytest.raises(RecordError, match=f"f: record 1: {field}: is empty"):
+        load_questions(write(tmp_path / "f", [empty], lines=format in ("musique", "nq")), format)
 
 
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def question(record: NqRecord, labels: Labels) -> Question:
     if not answers:
         raise BadField("answer: missing or empty")
     id_ = "nq-" + hashlib.sha256(record.question.encode(errors="surrogatepass")).hexdigest()[:12]
+    context = numbered_passages(id_, [(passage.title, passage.text) for passage in record.ctxs])
+    gold = [passage.id for passage, given in zip(context, record.ctxs, strict=True) if given.isgold]
     return Question(
         id=id_,
         text=record.question,
@@ -53,7 +55,9 @@ def question(record: NqRecord, labels: Labels) -> Question:
         dataset="nq",
         hops=1,
         gold_passages=tuple(dict.fromkeys(passage.title for passage in record.ctxs if passage.isgold)),
-        context=numbered_passages(id_, [(passage.title, passage.text) for passage in record.ctxs]),
+        context=context,
+        # A distractor may be of the gold passage's article and so have its title.
+        gold_context=tuple(gold) if len(gold) < len(context) else (),
     )
 
 
