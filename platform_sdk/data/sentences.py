@@ -1,10 +1,25 @@
-"""Sentences of a question's passages, for datasets that annotate them."""
+"""Sentences: those of a question's passages, for datasets that annotate them, and those of any text."""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from platform_sdk.records import Evidence, Question, Source
+
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])"
+    r"(?<!\b[A-Za-z]\.)"  # an initial, or the last letter of an acronym
+    r"(?<!\b(?:Dr|Ft|Lt|Mr|Ms|Mt|St|vs)\.)"
+    r"(?<!\b(?:Col|Gen|Gov|Hon|Mrs|Rep|Rev|Sen|Sgt|Vol|Jan|Feb|Aug|Oct|Nov|Dec)\.)"
+    r"(?<!\b(?:Capt|Prof|Sept)\.)"
+    r"\s++(?![a-z])"
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text; a full stop after an initial or a common abbreviation ends none."""
+    return [sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence]
 
 
 def sentences(question: Question) -> tuple[tuple[Evidence, ...], tuple[int, ...]]:

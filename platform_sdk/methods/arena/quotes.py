@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from platform_sdk.data.sentences import sentences
+from platform_sdk.data.sentences import sentences, split_sentences
 from platform_sdk.records import Passage, Question
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def quoted(question: Question) -> str | None:
@@ -20,8 +18,8 @@ def quoted(question: Question) -> str | None:
 
     These are the supporting sentences where the dataset annotates them, otherwise of each gold passage the first
     sentence that holds what the passage is needed for: the object of a gold triple about it, the answer of its hop, or
-    the answer. They are in the order of the hops or triples if there are any; otherwise passages that
-    hold the answer come last.
+    the answer. They are in the order of the hops if there are any, or of the triples, or of the gold passages where a
+    passage has another title than the head of its triple; without either, passages that hold the answer come last.
     """
     quotes = [
         f"{sentence} [{place + 1}]"
@@ -37,7 +35,9 @@ def _step(question: Question, place: int) -> int:
     if question.decomposition:
         steps: Iterable[bool] = (hop.passage == passage.id for hop in question.decomposition)
     elif question.gold_triples:
-        steps = (triple.head == passage.title for triple in question.gold_triples)
+        heads = [triple.head for triple in question.gold_triples]
+        named = all(question.context[gold].title in heads for gold in question.gold_positions)
+        steps = (title == passage.title for title in (heads if named else question.gold_passages))
     else:
         return int(_holds(passage.text, question.answers))
     return next((number for number, needed in enumerate(steps) if needed), 0)
@@ -49,7 +49,7 @@ def _supporting(question: Question, place: int) -> list[str]:
         pool, gold = sentences(question)
         if own := [pool[number].text for number in gold if pool[number].id.rpartition("#")[0] == passage.id]:
             return own
-    parts = [part for part in _SENTENCE_END.split(passage.text.strip()) if part]
+    parts = split_sentences(passage.text)
     return [next((part for part in parts if _holds(part, _needed(question, passage))), parts[0])] if parts else []
 
 
@@ -57,8 +57,11 @@ def _needed(question: Question, passage: Passage) -> tuple[str, ...]:
     """Return the texts of which one is what the passage is needed for."""
     hops = [hop.answer for hop in question.decomposition if hop.passage == passage.id]
     triples = [triple.tail for triple in question.gold_triples if triple.head == passage.title]
-    return tuple(hops or triples) or question.answers
+    needed = hops or triples
+    is_last = question.answers[0] in needed
+    return (*needed, *question.answers) if is_last or not needed else tuple(needed)
 
 
 def _holds(text: str, wanted: Iterable[str]) -> bool:
-    return any(word.lower() in text.lower() for word in wanted)
+    """Return True if one of the texts occurs in ``text`` as whole words, in any case."""
+    return any(re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) for words in wanted)

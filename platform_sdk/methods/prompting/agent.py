@@ -8,20 +8,18 @@ rollout's other trajectories. The paper shows 15 to 20 worked questions, these p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_sdk.agents.sections import marked, without_thoughts
 from platform_sdk.agents.speaker import PolicyAgent, Reply, Speaker
+from platform_sdk.data.sentences import split_sentences
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.methods.prompting import prompts
 from platform_sdk.methods.prompting.settings import SEARCHING, AgentSpec
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,7 @@ class PromptedAgent(PolicyAgent):
     def _sentence(self, speaker: Speaker, dialogue: Dialogue, place: str) -> Agent[str]:
         """Return the first sentence of the next reply; empty if there is no room or the reply has no text."""
         reply = yield from speaker.reply(dialogue, place)
-        text = without_thoughts(reply.text).strip() if reply else ""
-        return _SENTENCE_END.split(text, maxsplit=1)[0].strip()
+        return next(iter(split_sentences(without_thoughts(reply.text) if reply else "")), "")
 
     def _search(self, question: Question, query: str) -> Agent[tuple[Evidence, ...]]:
         """Return the passages of a query; some environments search the question's own passages."""

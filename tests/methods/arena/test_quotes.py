@@ -48,6 +48,25 @@ def test_triples_decide_order_and_sentence() -> None:
     assert quoted(question) == "Its director is Lena. [3] Lena was born in Oslo. [1]"
 
 
+def test_gold_passages_decide_the_order_if_a_title_is_not_a_triples_head() -> None:
+    triples = (
+        Triple(head="Dawn", relation="director", tail="Lena R"),
+        Triple(head="Lena R", relation="born", tail="Oslo"),
+    )
+    question = asked(gold_passages=("Dawn", "Lena"), gold_triples=triples, answers=("Oslo",))
+    assert quoted(question) == "Dawn is a film. [3] Lena was born in Oslo. [1]"
+
+
+def test_a_name_with_full_stops_and_an_alias_of_the_answer_are_found_as_whole_words() -> None:
+    passage = Passage(id="0", title="T", text="A president smokes. Harry S. Truman and J. Polk led the U.S. Senate.")
+    hops = (Hop(question="Who?", answer="President James K. Polk", passage="0"),)
+    question = asked(answers=("President James K. Polk", "J. Polk"), context=(passage,), gold_context=("0",))
+    expected = "Harry S. Truman and J. Polk led the U.S. Senate. [1]"
+    assert quoted(question.model_copy(update={"decomposition": hops})) == expected
+    assert quoted(question.model_copy(update={"answers": ("S. Truman",)})) == expected
+    assert quoted(question.model_copy(update={"answers": ("president s",)})) == "A president smokes. [1]"  # not in it
+
+
 @pytest.mark.parametrize(("gold", "found"), [((), None), (("Lena",), "Lena was born in Oslo. [1]")])
 def test_without_annotation_the_first_sentence_stands_for_a_passage(gold: tuple[str, ...], found: str | None) -> None:
     assert quoted(asked(gold_passages=gold)) == found

@@ -134,6 +134,11 @@ def test_ircot_searches_with_the_first_sentence_of_each_step_and_reads_all_passa
     assert Rollout.model_validate_json(rollout.model_dump_json()) == rollout
 
 
+def test_ircot_searches_with_a_whole_sentence_that_has_initials_and_abbreviations() -> None:
+    _, searches, _ = play("ircot", lambda p: "Dr. Ida B. Roth Jr. directed Dawn in St. Velm. She sang.", max_steps=2)
+    assert searches.queries == [QUESTION.text, "Dr. Ida B. Roth Jr. directed Dawn in St. Velm."]
+
+
 def test_ircot_keeps_to_its_limits() -> None:
     rollout, searches, asked = play("ircot", lambda p: "Dawn, Ida Roth and Velm.", max_steps=2, max_passages=2)
     assert len(asked) == 3  # two sentences, one reading
