@@ -200,15 +200,19 @@ def _load(file: Path, folder: Path, overrides: list[str] | None, variables: Mapp
 
 
 def _chosen(loaded: Study, only: list[str] | None) -> list[Cell]:
-    axes = [*loaded.document.axes, "seed"]
+    axes = {axis: set(levels) for axis, levels in loaded.document.axes.items()}
+    axes["seed"] = {str(seed) for seed in loaded.document.seeds}
     wanted: dict[str, set[str]] = {}
     for option in only or ():
         axis, _, level = option.partition("=")
         if axis not in axes:
             raise UserError(f"--only {option}: {loaded.name} has no axis {axis!r}; its axes are {', '.join(axes)}")
+        if level not in axes[axis]:
+            levels = ", ".join(sorted(axes[axis]))
+            raise UserError(f"--only {option}: {axis} has no level {level!r} in {loaded.name}; its levels are {levels}")
         wanted.setdefault(axis, set()).add(level)
-    levels = {cell: dict(zip(axes, (*cell.place, str(cell.seed)), strict=True)) for cell in loaded.cells}
-    chosen = [cell for cell in loaded.cells if all(levels[cell][axis] in some for axis, some in wanted.items())]
+    places = {cell: dict(zip(axes, (*cell.place, str(cell.seed)), strict=True)) for cell in loaded.cells}
+    chosen = [cell for cell in loaded.cells if all(places[cell][axis] in some for axis, some in wanted.items())]
     if not chosen:
         raise UserError(f"--only {' '.join(only or ())}: {loaded.name} has no such cell; see hopforge study status")
     return chosen

@@ -61,6 +61,11 @@ def notes(table: StudyTable) -> list[str]:
             f"Costs are means over the seeds up to the first evaluation whose mean {name_of(table.metrics[0])} is at "
             "least the last one of the baseline; without evaluations and engine starts."
         )
+    finished = any(row.runs for row in table.rows)
+    if unmeasured := [name for name in table.metrics if finished and not _is_measured(table, name)]:
+        lines.append(
+            f"No finished run has {', '.join(unmeasured)}: check metrics in the study, or what its runs measure."
+        )
     if table.missing:
         lines.append(f"{len(table.missing)} runs have not finished: {'; '.join(table.missing)}.")
     lines += [f"Warning: {report}." for report in table.altered]
@@ -145,6 +150,10 @@ def _columns(table: StudyTable) -> dict[str, list[_Column]]:
 def _has_costs(table: StudyTable) -> bool:
     """Return True if a cell spends anything up to the score of its baseline."""
     return any(row.cost and row.cost.reached and row.cost.reached.step for row in table.rows)
+
+
+def _is_measured(table: StudyTable, metric: str) -> bool:
+    return any(row.metrics[metric].n for row in table.rows)
 
 
 def _cost_cells(row: Row) -> list[str]:

@@ -122,6 +122,11 @@ class Study:
         """Return the cells of a combination of levels, one for each seed."""
         return [cell for cell in self.cells if cell.place == place]
 
+    def is_baseline(self, place: Place) -> bool:
+        """Return True if other combinations are compared with this one."""
+        levels = dict(zip(self.document.axes, place, strict=True))
+        return bool(self.document.baseline) and self.document.baseline.items() <= levels.items()
+
     def baseline(self, place: Place) -> Place | None:
         """Return the baseline of a combination of levels; None if there is none, or if it is the baseline."""
         axes = list(self.document.axes)

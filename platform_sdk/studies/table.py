@@ -105,8 +105,10 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
     read = {place: {str(seed): _read(run, altered) for seed, run in group.items()} for place, group in runs.items()}
     for group in read.values():
         _require_one_set_of_questions(list(group.values()))
+        require_different_runs([content for content, _ in group.values()])
         require_different_weights([content for content, _ in group.values()])
-    contents = [content for group in read.values() for content, _ in group.values()]
+    # Two places whose recipes are equal share their runs.
+    contents = list({content.run_dir: content for group in read.values() for content, _ in group.values()}.values())
     require_different_runs(contents)
     counts = frozenset[str]().union(*(content.counts for content in contents))
     return StudyTable(
@@ -163,10 +165,13 @@ def _paired(metric: str, own: Group, base: Group) -> BaselineDifference | None:
 
 
 def _cost(study: Study, place: Place, read: Mapping[Place, Group]) -> CostAtScore | None:
-    """Return the cost of a cell up to the score of its baseline; None if there is no baseline or a run lacks it."""
+    """Return the cost of a cell up to the score of its baseline; None if it has no baseline or a run lacks the score.
+
+    A baseline has its own cost up to its own score.
+    """
     metric = study.document.metrics[0]
-    base = read.get(study.baseline(place) or place, {})
-    if not study.document.baseline or not read[place] or not base:
+    base = read[place] if study.is_baseline(place) else read.get(study.baseline(place) or (), {})
+    if not read[place] or not base:
         return None
     [columns] = _columns(metric, base)
     if not columns:

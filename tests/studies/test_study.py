@@ -148,6 +148,13 @@ def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> 
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
+def test_an_unknown_level_is_refused_alongside_a_known_one(tmp_path: Path) -> None:
+    arguments = ["study", "status", str(write_study(tmp_path)), "--only", "rate=low", "--only", "rate=hihg"]
+    message = "^--only rate=hihg: rate has no level 'hihg' in study; its levels are high, low$"
+    with pytest.raises(UserError, match=message):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("options", "begins"),
     [

@@ -127,6 +127,44 @@ def test_costs_up_to_the_baselines_score_are_columns(tmp_path: Path) -> None:
     assert "Costs are means over the seeds up to the first evaluation whose mean EM" in markdown
 
 
+def test_cost_of_a_cell_without_its_baseline_is_empty(tmp_path: Path) -> None:
+    axes = {
+        "method": {"GRPO": {}, "MyGO": {"settings": {"rate": 0.9}}},
+        "size": {"1": {}, "2": {"settings": {"iterations": 2}}},
+    }
+    path = write_study(
+        tmp_path, axes=axes, seeds=[0], settings={"rate": 0.5}, metrics=["em"], baseline={"method": "GRPO"},
+        without=[{"method": "GRPO", "size": "2"}],
+    )  # fmt: skip
+    study = load_study(path, tmp_path)
+    table = tabulate(study, {cell: make_run(tmp_path, right) for right, cell in enumerate(study.cells, start=5)})
+    costs = {row.place: row.cost and row.cost.score for row in table.rows}
+    assert costs == {("GRPO", "1"): 0.5, ("MyGO", "1"): 0.5, ("MyGO", "2"): None}
+
+
+def test_places_with_equal_recipes_share_their_runs(tmp_path: Path) -> None:
+    axes = {"rate": {"default": {}, "0.5": {"settings": {"rate": 0.5}}}}
+    study = load_study(write_study(tmp_path, axes=axes, settings={"rate": 0.5}, metrics=["em"]), tmp_path)
+    runs = {cell.run_dir: make_run(tmp_path, 5 + cell.seed) for cell in study.cells[:2]}
+    table = tabulate(study, {cell: runs[cell.run_dir] for cell in study.cells})
+    assert [row.metrics["em"].values for row in table.rows] == [(0.5, 0.6), (0.5, 0.6)]
+
+
+def test_seeds_with_one_run_are_refused(tmp_path: Path) -> None:
+    study = load_study(write_study(tmp_path, metrics=["em"]), tmp_path, ["seed=3"])
+    run = make_run(tmp_path, 5)
+    with pytest.raises(UserError, match="is named twice"):
+        tabulate(study, dict.fromkeys(study.cells[:2], run))
+
+
+def test_a_metric_that_no_run_has_is_noted(tmp_path: Path) -> None:
+    study = load_study(write_study(tmp_path, metrics=["em", "f2"]), tmp_path)
+    assert "No finished run has f2: check metrics" in FORMATS["markdown"](
+        tabulate(study, {study.cells[0]: make_run(tmp_path, 5)})
+    )
+    assert "No finished run" not in FORMATS["markdown"](tabulate(study, {}))
+
+
 def test_markdown_of_hostile_texts_opens_no_html_and_no_cell(table: StudyTable) -> None:
     hostile = "<img src=x onerror=a> a|b &lt; \\<b> 1 < 2"
     row = table.rows[0].model_copy(update={"place": (hostile,)})
