@@ -25,6 +25,7 @@ from platform_sdk.evaluation.cards import (
     selection_card,
     training_card,
 )
+from platform_sdk.evaluation.cards.figures import count_metrics
 from platform_sdk.evaluation.report import build_summary
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Passage, Question
@@ -173,6 +174,11 @@ def test_metric_values_are_few_rounded_and_in_per_cent() -> None:
     assert sorted(values)[:2] == ["EM_greedy_percent", "EM_percent"]
     many = {**SCORES, "shown": [f"m{n}" for n in range(20)], "metrics": {f"m{n}": {"value": 0.5} for n in range(20)}}
     assert len(metric_values(many)) == 8
+
+
+def test_tool_calls_are_counts_even_if_no_attempt_has_two() -> None:
+    scores = {"per_question": {"q": {"em": 1.0, "tool_calls": 1.0, "tool_errors": 0.0}}}
+    assert count_metrics([scores]) & scores["per_question"]["q"].keys() == {"tool_calls", "tool_errors"}
 
 
 def test_selection_card_separates_the_histogram_from_the_figures() -> None:

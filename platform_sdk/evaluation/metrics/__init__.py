@@ -8,7 +8,7 @@ from typing import Literal
 from platform_sdk.evaluation.metrics import bamboogle, hotpotqa, musique, nq, popqa, qald10, triviaqa, twowiki
 from platform_sdk.evaluation.metrics.scores import Scores
 
-COUNTS = frozenset({"turns", "searches", "tokens", "calls", "threads"})
+COUNTS = frozenset({"turns", "searches", "tool_calls", "tool_errors", "tokens", "calls", "threads"})
 """Metrics that are counts even if all values of a run lie in 0..1; all others are shares."""
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "triviaqa", "popqa", "bamboogle", "qald10"]
 
