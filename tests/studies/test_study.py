@@ -142,6 +142,12 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
     assert measured <= set(study.document.metrics)
 
 
+def test_cells_of_world_baselines_decode_answers_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HOME)
+    cells = load_study(HOME / "studies/world-baselines.yaml", tmp_path).cells
+    assert {cell.recipe.parameters["evaluation"]["temperature"] for cell in cells} == {0.0}
+
+
 def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> None:
     arguments = ["study", "run", str(write_study(tmp_path)), "--queue", "team", "--experiment", "e"]
     with pytest.raises(UserError, match=r"^--queue, --experiment: needs a cluster; add --cluster FILE"):
