@@ -26,13 +26,15 @@ CERTIFICATES = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
 # 23 CPU seconds besides the 15 of importing them, and uv installs no byte code. Compiling all 25,000 files took 50 CPU
 # seconds, and most are never imported; importing these once takes 38, which the second process has saved. Elsewhere the
 # first run writes the same byte code as it imports them, so doing it here would only delay make demo. Packages of the
-# command line import their own modules late, so all modules of these are compiled.
+# command line import their own modules late, so all modules of these are compiled. Two processes share the work evenly:
+# sentence_transformers imports sklearn last, and finds the byte code that the other process has written first.
 IMPORTED = (
-    "import kfp.compiler, milvus_lite, mlflow.store.tracking.sqlalchemy_store, peft, pymilvus, sentence_transformers\n"
-    "import transformers.models.llama.modeling_llama\n"
+    "import peft, sentence_transformers, transformers.models.llama.modeling_llama",
+    "import sklearn.metrics\n"
+    "import kfp.compiler, milvus_lite, mlflow.store.tracking.sqlalchemy_store, pymilvus\n"
     "import compileall, rich, ruamel.yaml, typer\n"
     "for package in (rich, ruamel.yaml, typer):\n"
-    "    compileall.compile_dir(package.__path__[0], quiet=1)"
+    "    compileall.compile_dir(package.__path__[0], quiet=1)",
 )
 NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
 # Settings of pip by name; uv has for them an option that may be repeated, or a variable that an option overrides.
@@ -70,8 +72,7 @@ def main():
     command = [uv, "pip", "install", "--python", str(python), *POLICY, *built, *options, *wanted]
     environment = {**CERTIFICATES, **os.environ, **variables}
     if Path(uv).exists() and subprocess.run(command, env=environment).returncode == 0:
-        for compiling in byte_code_commands(python, wanted, os.environ):
-            subprocess.run(compiling, env=without(NO_BYTE_CODE, os.environ), check=True)
+        run_at_once(byte_code_commands(python, wanted, os.environ), without(NO_BYTE_CODE, os.environ))
         return 0
     # A mirror or a proxy may be reached by pip alone; what is wrong with a requirement, pip says again.
     print("uv could not install this, see above; pip tries it now, which takes longer", file=sys.stderr)
@@ -85,7 +86,24 @@ def byte_code_commands(python, wanted, environment):
     """
     if "." not in wanted or not environment.get(NO_BYTE_CODE):
         return []
-    return [[str(python), "-m", "compileall", "-q", "platform_sdk"], [str(python), "-c", IMPORTED]]
+    importing = [[str(python), "-c", modules] for modules in IMPORTED]
+    return [[str(python), "-m", "compileall", "-q", "platform_sdk"], *importing]
+
+
+def run_at_once(commands, environment):
+    """Run commands at the same time, and wait for all of them.
+
+    Raises:
+        CalledProcessError: a command failed. Standard error names each one that did.
+    """
+    running = [(command, subprocess.Popen(command, env=environment)) for command in commands]
+    failed = [(command, process.returncode) for command, process in running if process.wait() != 0]
+    for command, status in failed:
+        what = command[-1].splitlines()[0]
+        print(f"{what}: failed with status {status}, see above; repeat the installation", file=sys.stderr)
+    if failed:
+        command, status = failed[0]
+        raise subprocess.CalledProcessError(status, command)
 
 
 def without(name, environment):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -64,10 +65,39 @@ def test_settings_of_pip_are_passed_to_uv(install: ModuleType, tmp_path: Path, m
 
 def test_byte_code_is_written_only_where_python_may_not_write_it(install: ModuleType) -> None:
     forbidden = {install.NO_BYTE_CODE: "1", "PATH": "/bin"}
-    compiling, importing = install.byte_code_commands("python", ["--editable", "."], forbidden)
+    compiling, *importing = install.byte_code_commands("python", ["--editable", "."], forbidden)
     assert compiling[1:] == ["-m", "compileall", "-q", "platform_sdk"]
-    assert "sentence_transformers" in importing[-1]
-    compile(importing[-1], "importing", "exec")
+    with_torch, without_torch = (script for *_, script in importing)
+    assert "sentence_transformers" in with_torch
+    assert "mlflow" in without_torch
+    for script in (with_torch, without_torch):
+        compile(script, "importing", "exec")
     assert install.without(install.NO_BYTE_CODE, forbidden) == {"PATH": "/bin"}
     assert install.byte_code_commands("python", ["--editable", "."], {"PATH": "/bin"}) == []
     assert install.byte_code_commands("python", ["--editable", ".[dev]"], forbidden) == []
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_commands_run_at_the_same_time(install: ModuleType, tmp_path: Path) -> None:
+    # Each waits for the file that the other writes, so one after the other they would not end.
+    wait = "import pathlib, sys, time\nown, other = map(pathlib.Path, {!r})\nown.touch()\ndeadline = time.time() + 60\n"
+    wait += "while not other.exists():\n    time.sleep(0.01) if time.time() < deadline else sys.exit('waited in vain')"
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    install.run_at_once([python(wait.format((one, other))), python(wait.format((other, one)))], dict(os.environ))
+
+
+def test_failed_command_is_named_after_all_have_ended(
+    install: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "written"
+    slow = python(f"import pathlib, time\ntime.sleep(0.2)\npathlib.Path({str(written)!r}).touch()")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        install.run_at_once([python("import nowhere_to_be_found"), slow], dict(os.environ))
+    assert caught.value.returncode == 1
+    assert written.exists()
+    cause, told = capfd.readouterr().err.rstrip().splitlines()[-2:]
+    assert cause == "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+    assert told == "import nowhere_to_be_found: failed with status 1, see above; repeat the installation"
