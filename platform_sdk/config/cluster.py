@@ -97,7 +97,7 @@ class ProgramSpec(Struct):
     resources: ProgramResources = ProgramResources()
     open_network: bool = Field(
         False,
-        description="Run commands although the kernel cannot restrict their connections (Landlock, Linux 6.7): they "
+        description="Run commands even if the kernel cannot restrict their connections (Landlock, Linux 6.7): they "
         "reach whatever the pod reaches.",
     )
 
