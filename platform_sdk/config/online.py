@@ -14,7 +14,7 @@ SMALLEST_BETA = 1e-9
 
 
 class ClipRange(Struct):
-    """GRPO's clipping with bounds of their own: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
+    """GRPO's clipping with separate bounds: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
 
     type: Literal["range"] = Field(description="clip-higher: the ratio is clipped to 1 - low and 1 + high")
     low: float = Field(default=0.2, gt=0, lt=1, description="lower clip: 1 - low")

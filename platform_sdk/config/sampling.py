@@ -78,7 +78,7 @@ class EngineSpec(Struct):
 
     @property
     def brings_server(self) -> bool:
-        """Return whether the step starts a server of its own."""
+        """Return whether the step starts its own server."""
         return self.engine == "openai" and self.url is None
 
     @property

@@ -1,7 +1,7 @@
-"""Settings of teams that share a cluster: pools of GPUs, who may use how many, and who may see what.
+"""Settings of teams that share a cluster: pools of GPUs, quotas and access rights.
 
-One file describes them (``manifests/teams.yaml`` is an example); ``hopforge teams render`` writes the manifests of it.
-A team's one name is that of its Profile and namespace, its ClusterQueue, its MLflow workspace and its retriever token.
+One file describes all teams (``manifests/teams.yaml`` is an example); ``hopforge teams render`` writes its manifests.
+A team's Profile, namespace, ClusterQueue, MLflow workspace and retriever token have the team's name.
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ class Team(Struct):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Pools in the order in which Kueue tries them: that of its jobs, then by name."""
+        """Pools in the order in which Kueue tries them: first the pool of the team's jobs, then by name."""
         return tuple(sorted(self.gpus, key=lambda pool: (pool != self.job.pool, pool)))
 
 
 class Collection(Struct):
-    """A collection that the retriever serves, beside those of manifests/base."""
+    """A collection that the retriever serves in addition to the collections of manifests/base."""
 
     environment: str = Field(description="Environment of its corpus, e.g. hotpot or 2wiki.")
     run_dir: Path | None = Field(None, description="Directory that contains corpus/; null: /workspace/corpora/NAME.")

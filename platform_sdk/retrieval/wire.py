@@ -97,14 +97,14 @@ def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class Fault(Wire):
-    """Reason why something was not done. ``code`` is for programs, ``message`` says what to do."""
+    """Reason of a failure. ``code`` is for programs, ``message`` for people."""
 
     code: str = Field(examples=["queue_full"])
     message: str = Field(examples=["the queue is full; try again in 2 s"])
 
 
 class Item(Wire):
-    """The outcome of one query: evidence, best first, or what was wrong with the query."""
+    """The outcome of one query: evidence, best first, or the query's error."""
 
     evidence: tuple[Evidence, ...] | None = None
     error: Fault | None = None

@@ -44,7 +44,7 @@ GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 POD_MESSAGE = "only the operator of a job may create a pod with GPUs or resource claims"
 QUEUE_MESSAGE = "a job with GPUs needs a queue"
 PRIORITY_MESSAGE = "the job's priority is not one that"
-CLASS_MESSAGE = "pods of a job have no PriorityClass"
+CLASS_MESSAGE = "a job's pods may only have a PriorityClass"
 
 
 def pod_of(job: Item) -> Item:

@@ -20,7 +20,7 @@ WORKSPACE, SHARED_MEMORY, SCRATCH = "workspace", "shared-memory", "scratch"
 PROGRAM, PROGRAM_RUNNER, PROGRAM_SCRATCH = "program", "program-runner", "program-scratch"
 """Container of a user's program, and its volumes; ``program-runner`` is also the container that copies the runner."""
 PROGRAM_USER = 10002
-"""User and group of a program: not those of the other containers."""
+"""User and group of a program, different from the other containers'."""
 PROGRAM_PORT = 8700
 _RUNNER_IN_IMAGE, _RUNNER = "/usr/local/bin/hopforge-runner", "/runner/hopforge-runner"
 

@@ -8,8 +8,8 @@
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
-needed. The last two parts favour what the best passages do not have yet: another hop of the question. A query that
-marks no names, being in lower case, is searched by similarity alone.
+needed. The last two terms favour passages that add to the best ones: another hop of the question. A lower-case query,
+which marks no names, is searched by similarity only.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
