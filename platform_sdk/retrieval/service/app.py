@@ -230,10 +230,10 @@ async def _body(request: Request) -> bytes:
                 body += chunk
                 if len(body) > MAX_BYTES:
                     raise RequestError(
-                        413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests"
+                        413, "body_too_large", f"a body may have {MAX_BYTES} bytes; send several requests"
                     )
     except TimeoutError as error:
-        raise RequestError(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
+        raise RequestError(408, "slow_body", f"the body did not arrive within {BODY_SECONDS:g} s") from error
     return bytes(body)
 
 
