@@ -5,8 +5,8 @@ Three parts, each of which asserts its counts:
 * ``linear``: one session of 128 turns and 60,000 tokens or more, under each of four chat templates; every token of the
   prompts is tokenized once. The prompt's text is rendered in every call: its CPU time, in all and of the last call,
   and the time to tokenize the whole last prompt.
-* ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU times of the gateway's thread and of the
-  sampling thread.
+* ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU times of the gateway's thread and of
+  the sampling thread.
 * ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a separate process with fixed
   replies of the sampler. rllm-model-gateway forwards to a server, which renders the prompts; hopforge's gateway renders
   them itself. The recorded tokens must be equal. ``--peer`` is the Python of an environment with rllm-model-gateway.

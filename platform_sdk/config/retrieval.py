@@ -175,8 +175,8 @@ class RetrievalSpec(Struct):
     @model_validator(mode="before")
     @classmethod
     def _encoder_is_of_somebody(cls, value: Any) -> Any:
-        # If only `url` is set, use the service's encoder: holding the service to the default would refuse every better
-        # one. If any encoder field is set, it means what it means without a service: both must find the same.
+        # If only `url` is set, use the service's encoder: requiring the default encoder would reject every better one.
+        # If an encoder field is set, it has the same meaning as without a service: both must give the same results.
         if isinstance(value, dict):
             given = {field: value[field] for field in DEFAULTS if value.get(field) is not None}
             if given or value.get("url") is None:

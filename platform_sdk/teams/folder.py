@@ -95,7 +95,8 @@ def _check_ours(folder: Path) -> None:
 
 def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write changed files, then delete files that are no longer rendered; a killed rendering is repeated completely."""
-    # README.md first: by it the next rendering knows the folder. A team's record goes last: by it a removal goes on.
+    # README.md first, since the next rendering recognises the folder by it. A team's record is deleted last, so that an
+    # interrupted removal can continue.
     written = []
     for name in sorted(files, key=lambda name: (name != "README.md", name)):
         target = folder / name

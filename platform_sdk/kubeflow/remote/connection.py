@@ -29,7 +29,7 @@ PERMANENT = re.compile(
     r"|Error \d+ \(2[23]\w{3}\)"
 )
 """User errors that Kubeflow Pipelines reports as HTTP 500; the last are the database's data and key errors."""
-IDS = {  # what every answer of these types has
+IDS = {  # required fields of these response types
     "V2beta1Run": "run_id",
     "V2beta1Experiment": "experiment_id",
     "V2beta1Pipeline": "pipeline_id",
@@ -83,8 +83,8 @@ class Server:
 
             client = kfp.Client(
                 host=self.host,
-                # Not used, since every call names its own; without one the client would ask the server, and write
-                # what it hears into the user's home.
+                # Not used, since every call sets its namespace; without one the client would request it from the
+                # server, and write it into the user's home directory.
                 namespace="-",
                 existing_token=self._access.token,
                 cookies=self._access.cookies,
