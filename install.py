@@ -2,9 +2,9 @@
 
     python3 install.py VENV [UV_OPTION…] REQUIREMENT…
 
-uv installs: a maintained resolver and installer, one wheel of 18 MB, in a third of pip's time. The uv on PATH is used,
-or else one is installed into the environment. uv ignores pip's settings, so what `pip config list` prints is passed on.
-This file runs on any Python 3.6 or newer, to say which Python is needed.
+uv installs the packages in a third of pip's time (one wheel of 18 MB). If uv is not on PATH, it is installed into the
+environment. uv ignores pip's settings, so the output of `pip config list` is passed on to uv. This file runs on Python
+3.6 or newer, to report which Python is required.
 """
 
 import ast
@@ -16,18 +16,19 @@ import sys
 from pathlib import Path
 
 UV = "uv>=0.9,<1"
-# Everything comes as wheels, so that nothing needs a compiler, but these: source distributions of pure Python.
+# Only wheels are installed, so that no compiler is needed, except these: source distributions of pure Python.
 BUILT = ["kfp-server-api"]
-# As pip, take the best version of all indexes: uv by itself stops at the first index that has the package.
+# Like pip, take the best version of all indexes: uv's default is the first index that has the package.
 POLICY = ["--index-strategy", "unsafe-best-match", "--only-binary", ":all:"]
-# As pip, trust the certificates that the machine trusts; the second name is that of older versions.
+# Like pip, trust the machine's certificates; older versions of uv use the second name.
 CERTIFICATES = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
-# Where Python may not write byte code (common in containers and CI), each process compiles these from source again, in
-# 23 CPU seconds besides the 15 of importing them, and uv installs no byte code. Compiling all 25,000 files took 50 CPU
-# seconds, and most are never imported; importing these once takes 38, which the second process has saved. Elsewhere the
-# first run writes the same byte code as it imports them, so doing it here would only delay make demo. Packages of the
-# command line import their own modules late, so all modules of these are compiled. Two processes share the work evenly:
-# sentence_transformers imports sklearn last, and finds the byte code that the other process has written first.
+# Byte code for environments in which Python may not write it (common in containers and CI). uv installs none, so each
+# process would compile these modules again: 23 CPU seconds on top of 15 for importing. Importing them once during the
+# installation takes 38 CPU seconds, as much as the second process saves; compiling all 25,000 files would take 50, and
+# most are never imported. In other environments the first run writes the byte code, and importing them during the
+# installation would only delay make demo. The command line's packages import their modules late, so all their modules
+# are compiled. Two processes share the work: sentence_transformers imports sklearn last, when the other process has
+# written its byte code.
 IMPORTED = (
     "import peft, sentence_transformers, transformers.models.llama.modeling_llama",
     "import sklearn.metrics\n"
@@ -37,7 +38,7 @@ IMPORTED = (
     "    compileall.compile_dir(package.__path__[0], quiet=1)",
 )
 NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
-# Settings of pip by name; uv has for them an option that may be repeated, or a variable that an option overrides.
+# pip's settings by name, with uv's repeatable option or its environment variable, which an option overrides.
 OPTIONS = {
     "extra-index-url": ("--extra-index-url", "UV_EXTRA_INDEX_URL"),
     "find-links": ("--find-links", "UV_FIND_LINKS"),

@@ -1,14 +1,14 @@
-"""Cost of the gateway: tokens rendered in a long session, CPU time beside the engine, and beside rllm-model-gateway.
+"""Cost of the gateway: tokens rendered in a long session, CPU time relative to the engine and to rllm-model-gateway.
 
-Three parts, each of which asserts what it counts:
+Three parts, each of which asserts its counts:
 
 * ``linear``: one session of 128 turns and 60,000 tokens or more, under each of four chat templates; every token of the
   prompts is tokenized once. The prompt's text is rendered in every call: its CPU time, in all and of the last call,
   and the time to tokenize the whole last prompt.
-* ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU time of the gateway's thread beside the
-  CPU time of the thread that samples.
-* ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a process of its own; the sampler's
-  replies are given. rllm-model-gateway stands before a server, which renders the prompts; hopforge's gateway renders
+* ``share``: 32 sessions of three turns with SmolLM2-135M on one thread; the CPU times of the gateway's thread and of
+  the sampling thread.
+* ``peer``: the same calls to hopforge's gateway and to rllm-model-gateway, each in a separate process with fixed
+  replies of the sampler. rllm-model-gateway forwards to a server, which renders the prompts; hopforge's gateway renders
   them itself. The recorded tokens must be equal. ``--peer`` is the Python of an environment with rllm-model-gateway.
 
     OMP_NUM_THREADS=1 python benchmarks/gateway.py linear share peer --peer /tmp/peer/bin/python

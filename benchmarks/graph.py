@@ -113,7 +113,7 @@ def write_facts(path: Path, block: int, size: int) -> None:
 
 
 def spelled(rank: int, form: int) -> str:
-    """Return a name as a sentence has it: mostly as it is, else in another spelling, or with another inside."""
+    """Return a name as it occurs in a sentence: usually unchanged, else in upper case or combined with another name."""
     if form == 0:
         return name(rank).upper()
     if form == 2:
@@ -201,7 +201,7 @@ def merge_here(
 
 
 def measure(paths: list[Path], size: int, memory_gb: float, output: Path) -> Figures:
-    """Merge facts in a process of its own, and watch its memory and its temporary files."""
+    """Merge facts in a separate process, and measure its memory and its temporary files."""
     shutil.rmtree(output, ignore_errors=True)
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()

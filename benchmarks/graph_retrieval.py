@@ -45,7 +45,7 @@ Found = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class InMemory(Vectors):
-    """A collection as it is once Milvus Lite has handed out all rows."""
+    """A collection after Milvus Lite has returned all rows."""
 
     matrix: np.ndarray = field(kw_only=True)
 

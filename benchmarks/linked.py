@@ -1,8 +1,8 @@
-"""Linked search beside plain search, and its PageRank beside networkx's on the same graphs.
+"""Linked search compared with plain search, and its PageRank compared with networkx's on the same graphs.
 
-The corpus is drawn: passages have a title, words by Zipf's law and mentions of other titles; vectors are drawn too, a
-query's near one passage. All sides take turns and are timed in CPU seconds, since that is what a busy machine distorts
-least. Encoding a query is the same for both methods and is not timed. The peer's ranks must equal the ones here.
+The corpus is random: passages have a title, words by Zipf's law and mentions of other titles. Vectors are random, too;
+a query's vector is near one passage. The variants take turns and are timed in CPU seconds, which a busy machine
+distorts least. Encoding a query is the same for both methods and is not timed. networkx must compute the same ranks.
 
     OMP_NUM_THREADS=1 python benchmarks/linked.py [--passages 100000] [--queries 256]
 """
@@ -34,7 +34,7 @@ Search = Callable[[Sequence[SearchRequest], np.ndarray], list[list[Evidence]]]
 
 @dataclass(frozen=True)
 class InMemory(Vectors):
-    """A collection as it is once Milvus Lite has handed out all rows."""
+    """A collection after Milvus Lite has returned all rows."""
 
     matrix: np.ndarray = field(kw_only=True)
 

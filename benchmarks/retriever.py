@@ -110,7 +110,7 @@ def load(url: str, questions: Sequence[str], clients: int, seconds: float) -> Lo
 
 
 def load_aside(url: str, questions: list[str], clients: int, seconds: float) -> Load:
-    """``load`` in a process of its own; takes the questions that it asks from the list."""
+    """Run ``load`` in a separate process; remove its questions from the list."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         met = pool.apply(load, (url, questions, clients, seconds))
     del questions[: len(met.answers) + len(met.errors)]

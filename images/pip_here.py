@@ -1,8 +1,8 @@
-"""Print the flags with which a build of the images finds packages as pip does on this machine.
+"""Print the flags with which an image build finds packages like pip on this machine.
 
-pip may be told of a certificate, a folder of wheels or an index in files; a build sees none of that unless it is shown.
+pip's settings may refer to files (a certificate, a folder of wheels, an index), which a build sees only if mounted.
 
-Usage: pip_here.py FILE, with FILE where pip's settings are written for the build.
+Usage: pip_here.py FILE; pip's settings for the build are written to FILE.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ settings = {match["name"]: match["value"] for match in map(SETTING.match, listed
 written = Path(sys.argv[1]).resolve()
 written.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in sorted(settings.items()))]) + "\n")
 named = {Path(word.removeprefix("file://")) for value in settings.values() for word in value.split()}
-# Of an index, the files that its pages point to lie beside them.
+# The pages of an index link to files in the parent folder.
 shown = {path.parent if path.name == "simple" else path for path in named if path.is_absolute() and path.exists()}
 print(f"--volume {written}:/etc/pip.conf:ro", *(f"--volume {path}:{path}:ro" for path in sorted(shown)))

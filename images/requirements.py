@@ -1,4 +1,4 @@
-"""Print the requirements in pyproject.toml beside this file: a change of hopforge's code must not reinstall them all.
+"""Print the requirements in the pyproject.toml of this folder, so that changed code does not reinstall them all.
 
 Usage: requirements.py [EXTRA,EXTRA…]
 """

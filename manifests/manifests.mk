@@ -1,3 +1,3 @@
 .PHONY: pin-images
-pin-images: install  ## write the digests of all images into the manifests, as their registries give them (needs skopeo)
+pin-images: install  ## write the digests of all images, from their registries, into the manifests (needs skopeo)
 	$(BIN)/python manifests/images/pin.py

@@ -291,7 +291,7 @@ class ProgramEnd(BaseModel):
     Attributes:
         status: exit status; None for a service, and for a program that was stopped.
         stderr: the last of its standard error.
-        notes: what it asked for and did not get, e.g. a temperature of its own.
+        notes: settings in its requests that were not used, e.g. another temperature.
         threads: why each trajectory began, in their order: ``new``, ``edited``, ``template``, ``branch``.
         measures: numbers that it reported with its answer.
     """

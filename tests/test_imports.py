@@ -1,4 +1,4 @@
-"""Layers of the library: imports point downwards only and in no circle; the quick commands import nothing heavy."""
+"""Layers of the library: imports point downwards only, without cycles; the quick commands import nothing heavy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 
 def imported(path: Path) -> list[tuple[int, str]]:
-    """Every module that a file imports, at its top, inside functions or for type checking, with the line."""
+    """Return every module that a file imports, at its top, inside functions or for type checking, with the line."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -73,8 +73,8 @@ def test_imports_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def circle(imports: dict[str, set[str]]) -> list[str]:
-    """Return modules of which each imports the next, from one module back to itself; empty if there are none."""
+def import_cycle(imports: dict[str, set[str]]) -> list[str]:
+    """Return an import cycle, starting and ending with the same module; empty if there is none."""
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
@@ -87,8 +87,8 @@ def test_no_module_imports_itself_through_others() -> None:
         name: {other for _, other in imported(path) if other in MODULES and other != name}
         for name, path in MODULES.items()
     }
-    found = circle(imports)
-    assert not found, f"import circle: {' imports '.join(found)}; move what they share into a module below them"
+    found = import_cycle(imports)
+    assert not found, f"import cycle: {' imports '.join(found)}; move what they share into a module below them"
 
 
 def test_no_package_imports_itself_through_others() -> None:
@@ -103,18 +103,18 @@ def test_no_package_imports_itself_through_others() -> None:
     for name, path in MODULES.items():
         known = {package_of(other) for _, other in imported(path) if other in MODULES}
         imports.setdefault(package_of(name), set()).update(known - {package_of(name)})
-    found = circle(imports)
+    found = import_cycle(imports)
     assert not found, f"packages import each other: {' imports '.join(found)}; move what they share below them"
 
 
-def test_a_circle_is_named_in_the_order_of_its_imports() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    names = circle({"top": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}})
+def test_an_import_cycle_lists_its_modules_in_import_order() -> None:
+    assert import_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    names = import_cycle({"top": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}})
     assert names[0] == names[-1]
     assert set(pairwise(names)) == {("a", "b"), ("b", "c"), ("c", "a")}
 
 
-def test_methods_do_not_know_each_other() -> None:
+def test_methods_do_not_import_each_other() -> None:
     wrong = []
     for path in sorted((PACKAGE / "methods").glob("*/**/*.py")):
         own = path.relative_to(PACKAGE).parts[1]
@@ -125,7 +125,7 @@ def test_methods_do_not_know_each_other() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_torch_stays_in_its_rooms() -> None:
+def test_only_torch_packages_import_torch() -> None:
     wrong = [
         f"{path.relative_to(HOME)}:{line}: {package} imports {module}"
         for path, package in files()

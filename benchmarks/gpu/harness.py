@@ -1,4 +1,4 @@
-"""Shared parts of the scripts: models of known sizes with random weights, clocks, and how an outcome is told."""
+"""Shared parts of the scripts: models of known sizes with random weights, timing, and output of results."""
 
 from __future__ import annotations
 

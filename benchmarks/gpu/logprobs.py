@@ -1,9 +1,10 @@
-"""Log-probabilities of attempts at shared prompts: hopforge's packed rows against a bare forward pass of padded ones.
+"""Log-probabilities of attempts with a shared prompt: hopforge's packed rows against plain forward passes.
 
     python -m benchmarks.gpu.logprobs [--model 3B] [--dry-run] [--json FILE]
 
-Both are of the same attempts and must agree. The bare pass reads each prompt again for every attempt, and holds all
-logits of its attempts; on a GPU the ratio without shared prompts is the ratio with them over the tokens saved.
+Both score the same attempts and must agree. The plain passes run one attempt at a time, without padding or packing, and
+process the prompt again for each attempt. To estimate the ratio without shared prompts on a GPU, divide the ratio by
+"bare tokens" over "tokens read".
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class ArenaDocuments:
         ]
 
     def _cut(self, passage: Passage, question: Question) -> Passage:
-        """The passage with one sentence beside its first: the one that the question needs, or any."""
+        """Return the passage with its first sentence and one more: the sentence that the question needs, or any."""
         first, *facts = re.findall(r"[^.]+\.", passage.text)
         needed = {triple.tail for triple in question.gold_triples if triple.head == passage.id}
         telling = [fact for fact in facts if needed & set(fact.split())]

@@ -10,7 +10,7 @@ from platform_sdk.data.world import World, generate
 
 
 def base_world(seed: int) -> World:
-    """One of the small worlds that documents speak about."""
+    """One of the small worlds that the documents describe."""
     return generate(WorldSpec(seed=seed, entities=30, train_questions=0, eval_questions=0, split="base"))
 
 

@@ -115,7 +115,7 @@ def vocabulary() -> list[str]:
 
 
 def build_tokenizer(max_length: int, successor: Agent | None = None) -> PreTrainedTokenizerFast:
-    """The tokenizer of the base model; that of a successor of it knows some more words, behind all others."""
+    """Return the base model's tokenizer; a successor's tokenizer has additional words at the end of the vocabulary."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

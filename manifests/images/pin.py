@@ -1,4 +1,4 @@
-"""Write the digest of every image into kustomization.yaml beside this file, as its registry gives it (by skopeo)."""
+"""Write the digest of every image, from its registry (with skopeo), into the kustomization.yaml of this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for image in document["images"]:
     name = f"docker://{image.get('newName', image['name'])}:{image['newTag']}"
     done = subprocess.run(["skopeo", "inspect", "--format", "{{.Digest}}", name], capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{name}: {done.stderr.strip()}; name its registry by newName, or log in (skopeo login)")
+        sys.exit(f"{name}: {done.stderr.strip()}; set its registry in newName, or log in (skopeo login)")
     image["digest"] = done.stdout.strip()
     print(f"{name} is {image['digest']}")
 yaml.dump(document, path)

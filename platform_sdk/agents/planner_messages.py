@@ -1,4 +1,4 @@
-"""Messages to a planner and its workers that every method with these roles writes alike."""
+"""Messages to a planner and its workers that all methods with these roles share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platform_sdk.records import Evidence
 
 
 def medium_of(environment: str) -> Medium:
-    """Return what an environment's agent searches."""
+    """Return the medium (texts or a knowledge graph) that an environment's agent searches."""
     found = environment_of(environment)
     return "text" if found is None else found.medium
 

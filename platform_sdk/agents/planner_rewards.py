@@ -23,7 +23,7 @@ def rewards(rollout: Rollout) -> dict[str, float]:
 
 
 def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
-    """Return what an evaluation reports of a rollout: the answer's scores, and how it came about."""
+    """Return an evaluation's measures of a rollout: the answer's scores, and counts of its steps."""
     question = rollout.question
     best = f1_score(rollout.main.answer, question.answers, question.dataset)
     found = {

@@ -23,7 +23,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Distribution that tokens are drawn from; see ``SamplingParams``."""
+    """Distribution that tokens are sampled from; see ``SamplingParams``."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -32,7 +32,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Reply:
-    """A turn of the policy; ``cut`` is one that ended at the limit of tokens."""
+    """A turn of the policy; ``cut`` is true if the turn ended at the token limit."""
 
     text: str
     cut: bool
@@ -40,7 +40,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Speaker:
-    """The policy's part in one rollout; ``name`` and ``seed`` are the rollout's, ``max_tokens`` a reply's limit."""
+    """Sampler of the policy's turns in one rollout.
+
+    ``name`` and ``seed`` belong to the rollout; ``max_tokens`` limits each reply.
+    """
 
     tokenizer: Any
     decoding: Decoding
@@ -58,14 +61,20 @@ class Speaker:
         self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None,
         stop: tuple[str, ...] = (),
     ) -> Agent[Reply | None]:  # fmt: skip
-        """Sample the policy's next turn into the dialogue; return None if the dialogue leaves no room for one.
+        """Sample the policy's next turn and append it to the dialogue.
 
         Args:
-            place: names the turn within the rollout; its random stream is of this name.
-            role: who speaks, which matters to a pair of models only.
-            thread: names the dialogue to the engine, which may keep what it read of it: by default ``place``; empty
-                for the rollout's own name.
-            stop: strings that end the reply, which includes them.
+            place: the turn's key, unique within the rollout: the turn's seed is derived from the rollout's seed and
+                this key.
+            role: the role in which the policy replies, e.g. ``worker``; it selects the model if the policy is a pair
+                of models, and is ignored otherwise.
+            thread: the dialogue's key within the rollout. Turns of one dialogue share it, so that the engine can keep
+                the dialogue's KV cache between turns; it never affects the tokens. Default: ``place``. The empty
+                string is the key of the rollout's main dialogue.
+            stop: stop strings; the reply includes the one that ended it.
+
+        Returns:
+            The reply, or None if the context window has no room for another token.
         """
         params = SamplingParams(
             **vars(self.decoding), max_tokens=self.max_tokens, stop=stop, seed=seed_of(self.seed, place)
@@ -80,10 +89,10 @@ class Speaker:
 
 @dataclass(frozen=True)
 class PolicyAgent:
-    """An agent with everything that one rollout depends on besides the question and the attempt.
+    """An agent with everything that a rollout depends on besides the question and the attempt.
 
-    ``corpus`` is the digest of what is searched or given; ``seed_name`` names what is sampled for: the seeds follow
-    from it.
+    ``corpus`` is the digest of the passages or graph that the agent searches or is given. ``seed_name`` is the purpose
+    of the sampling, e.g. ``evaluation``; the seeds are derived from it.
     """
 
     policy: Policy
@@ -97,7 +106,7 @@ class PolicyAgent:
         return self.policy.weights
 
     def speaker(self, question: Question, attempt: int, max_tokens: int) -> Speaker:
-        """Return the policy's part in one attempt."""
+        """Return the sampler of the policy's turns in one attempt."""
         seed = seed_of(self.seed, self.seed_name, question.id, attempt)
         return Speaker(self.policy.tokenizer, self.decoding, f"{question.id}#{attempt}", seed, max_tokens)
 

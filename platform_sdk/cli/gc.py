@@ -38,9 +38,10 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Delete the unfinished training jobs of terminated or killed runs.
+    """Delete the unfinished jobs of terminated or killed runs.
 
-    A launcher writes a heartbeat into its job every minute. Jobs that hopforge did not create are not touched.
+    Only PyTorchJobs, TrainJobs and batch Jobs that hopforge's steps created are deleted. While a step runs, its
+    launcher writes a heartbeat into the job every minute.
 
     A failed request to create a run may leave a Workflow without a run. Such Workflows are listed if the address of
     Kubeflow Pipelines is set (--host, or KF_PIPELINES_ENDPOINT), and deleted with --workflows.

@@ -1,4 +1,4 @@
-"""``hopforge plan``: the steps and needs of a run before it starts, here or on a cluster."""
+"""``hopforge plan``: the steps and requirements of a run before it starts, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ def plan(
     overrides: SetOption = None,
     workdir: Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME of the recipe).")] = None,
     cluster: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plan a run on the cluster of this file instead of one here.")
+        Path | None, typer.Option(metavar="FILE", help="Plan a run on the cluster of this file, not on this machine.")
     ] = None,
     namespace: NamespaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a run would do and need, before it starts.
+    """Show the steps and requirements of a run before it starts.
 
-    Here: the steps, those that a resumed run skips, disk, memory and downloads. With --cluster: the steps and their
-    jobs, as the launcher creates them; if KUBECONFIG names a cluster, also whether it accepts each job in a dry run,
-    the Secrets, volume, queue and rights of the run, and whether each job fits into the queue's quota.
+    For a run on this machine: its steps, the steps that a resumed run skips, disk, memory and downloads. For a run on a
+    cluster (--cluster): the steps and their jobs, as the launcher creates them. If KUBECONFIG names a cluster, the plan
+    also checks that the cluster accepts each job in a dry run, that the run's Secrets, volume, queue and rights exist,
+    and that each job fits into the queue's quota.
 
-    Nothing runs and nothing is fetched. The exit status is 0 if the run can work, 1 if not.
+    Nothing runs and nothing is downloaded. The exit status is 0 if the run can work, 1 if not.
     """
     from platform_sdk.config.recipe import load_recipe
 
@@ -53,7 +54,7 @@ def plan(
         from platform_sdk.planning.connection import connected
 
         if workdir is not None:
-            raise UserError("--workdir is for a run here, --cluster for a run on a cluster: remove one of them")
+            raise UserError("--workdir is for a run on this machine, --cluster for one on a cluster: remove one option")
         spec = read_cluster(cluster, None)
         place, connection, note = connected(spec, namespace)
         planned = plan_on_cluster(load_recipe(recipe, overrides or (), spec.environment), place, connection)

@@ -49,7 +49,7 @@ def reproduce(
 
     run_dir = find_run_dir(run, folder)
     if output.resolve() == run_dir.resolve():
-        raise UserError(f"{output}: is the run that is to be reproduced; name a new directory with -o")
+        raise UserError(f"{output}: is the run to reproduce; name a new directory with -o")
     original = open_run(run_dir, full=True)
     original.require_finished()
     check_shipped(run_dir / RECIPE, "run its recipe again with hopforge run, and compare the two with hopforge compare")

@@ -31,14 +31,14 @@ def render(
     file: FileArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the manifests.")],
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", help="Drop the folder of a team that the file no longer names.")
+        list[str] | None, typer.Option("--remove", help="Delete the folder of a team that the file no longer names.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what changed as JSON.")] = False,
 ) -> None:
     """Write the manifests of all teams, for `kubectl apply -k`, Argo CD or Flux.
 
-    The folder is self-contained. A team that the file no longer names stays as it is until --remove names it; no
-    command here changes a cluster.
+    The folder is self-contained. A team that the file no longer names keeps its manifests until --remove names it.
+    The commands of hopforge teams never change a cluster.
     """
     from platform_sdk.teams.folder import render_into
 
@@ -73,7 +73,7 @@ def check_(
     file: FileArgument,
     as_json: Annotated[bool, typer.Option("--json", help="Print the requirements as JSON.")] = False,
 ) -> None:
-    """Check that the cluster in KUBECONFIG has what the teams need: one line per requirement, with its remedy.
+    """Check that the cluster in KUBECONFIG meets the teams' requirements: one line each, with the remedy.
 
     ✓ met, ✗ not met, ? not seen because your account may not read it. Nothing is changed, and no value of a Secret is
     read. The exit status is 1 if a requirement is not met.

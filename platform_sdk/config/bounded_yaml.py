@@ -1,8 +1,8 @@
-"""Read YAML as plain data with the line of every value, within bounds that hold before anything is built.
+"""Read YAML as plain data with the line of every value, with limits that are checked before anything is built.
 
 A few hundred bytes of aliases can expand to gigabytes, and a deep or long text overflows its reader. So the text's
 size, its nodes and its depth are limited while it is parsed, and the nodes are counted again as aliases and merge keys
-expand. What a recipe cannot mean is refused here as well: tags other than YAML's own scalars, numbers that are not
+expand. Also rejected are values that no recipe can contain: tags other than YAML's own scalars, numbers that are not
 finite or exceed 64 bits, control characters, lone surrogates.
 """
 
@@ -204,7 +204,7 @@ class _Builder:
             yield key, inner, None if key.tag == f"{_CORE}merge" else str(self._scalar(key))
 
     def _merged(self, node: Node, depth: int) -> Iterator[tuple[str, Node, int]]:
-        """Yield what a merge key brings in, the winning value of a name first."""
+        """Yield the entries of a merge key; if a name occurs twice, its first value wins."""
         from yaml.nodes import MappingNode, SequenceNode
 
         self._count(node, depth)

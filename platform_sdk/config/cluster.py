@@ -30,7 +30,7 @@ SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*
 
 def _without_password(value: str) -> str:
     if has_credentials(value):
-        raise ValueError("must not hold user:password@, since pipelines are stored: give the secret by secrets")
+        raise ValueError("must not contain user:password@, since pipelines are stored; give the secret with secrets")
     return value
 
 
@@ -97,7 +97,7 @@ class ProgramSpec(Struct):
     resources: ProgramResources = ProgramResources()
     open_network: bool = Field(
         False,
-        description="Run commands although the kernel cannot restrict their connections (Landlock, Linux 6.7): they "
+        description="Run commands even if the kernel cannot restrict their connections (Landlock, Linux 6.7): they "
         "reach whatever the pod reaches.",
     )
 
@@ -163,9 +163,9 @@ class JobSpec(Struct):
         if self.minimum_nodes is not None and self.backend == "trainjob":
             raise ValueError("minimum_nodes (elastic training) is for the backend pytorchjob")
         if self.priority is not None and self.queue is None:
-            raise ValueError("priority is Kueue's: name a queue too, or leave it out")
+            raise ValueError("priority needs a Kueue queue; set queue, or remove priority")
         if self.topology is not None and self.queue is None:
-            raise ValueError("topology is Kueue's: name a queue too, or leave it out")
+            raise ValueError("topology needs a Kueue queue; set queue, or remove topology")
         return self
 
 

@@ -126,7 +126,7 @@ def source_file(module: str) -> Path | None:
 
 
 def _found_spec(top: str) -> ModuleSpec | None:
-    """Return the location of a top-level module: an imported one's own, else the first that a finder knows."""
+    """Return the spec of a top-level module: its own if it is imported, otherwise the first that a finder returns."""
     imported: ModuleSpec | None = getattr(sys.modules.get(top), "__spec__", None)
     if imported is not None:
         return imported

@@ -113,7 +113,7 @@ NO_ANSWER_OPENING = (
     "is information_gain, which scores the gold answer after the text that begins an answer; give that text in "
     "agent.answer_opening, or set group or gdpo"
 )
-"""Error of credit by information gain for a program, whose form only its author knows."""
+"""Error of credit by information gain for a program without ``agent.answer_opening``."""
 
 
 def no_information_gain(method: str) -> str:

@@ -44,12 +44,12 @@ class DatasetSpec(Struct):
     """Questions to train and evaluate on, and the corpus to search.
 
     Several paths are a list, or one text with commas. They are relative to the recipe's ``data_dir``, absolute, or
-    ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the passages are
-    those of the questions' own contexts; without ``triples`` there are none, and a knowledge graph cannot be searched.
+    ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the corpus consists of
+    the questions' own passages; without ``triples`` there is no knowledge graph to search.
 
-    A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
-    and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
-    ``train`` is not evaluated on. Its ``corpus`` is searched instead of the passages of these datasets.
+    A ``mixed`` dataset combines several datasets: each entry of ``mixture`` has its own format and numbers of
+    questions. An entry with only ``eval`` files is held out of the training, and an entry with only ``train`` files is
+    not evaluated on. The mixed dataset's ``corpus``, if set, replaces the passages of its entries.
     """
 
     format: str = Field(

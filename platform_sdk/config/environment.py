@@ -1,4 +1,4 @@
-"""Environments: what an agent searches, as records that recipes name."""
+"""Environments: named kinds of corpora that agents search."""
 
 from __future__ import annotations
 

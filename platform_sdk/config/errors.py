@@ -1,4 +1,4 @@
-"""``UserError`` under the name that every room above ``records`` imports it by."""
+"""``UserError``, re-exported for the packages above ``records``."""
 
 from platform_sdk.errors import Code, UserError, with_code
 

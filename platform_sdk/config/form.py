@@ -60,7 +60,7 @@ class FormField(Struct):
         return f"{self.description[:1].upper()}{self.description[1:]}{bounds}. Setting: {self.setting}"
 
     def value_in(self, parameters: Mapping[str, Any]) -> Any:
-        """Return its value among those of all parameters."""
+        """Return the field's value from the values of all parameters."""
         value: Any = parameters
         for part in self.path:
             value = value[part]

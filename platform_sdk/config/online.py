@@ -14,7 +14,7 @@ SMALLEST_BETA = 1e-9
 
 
 class ClipRange(Struct):
-    """GRPO's clipping with bounds of their own: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
+    """GRPO's clipping with separate bounds: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
 
     type: Literal["range"] = Field(description="clip-higher: the ratio is clipped to 1 - low and 1 + high")
     low: float = Field(default=0.2, gt=0, lt=1, description="lower clip: 1 - low")
@@ -146,14 +146,14 @@ class OnlineSpec(OptimiserSpec):
         if 0 < self.beta < SMALLEST_BETA:
             raise ValueError(f"beta {self.beta:g} has no effect; give 0 for no KL term, or at least {SMALLEST_BETA:g}")
         if self.deepspeed == "zero3":
-            raise ValueError("deepspeed zero3 divides the weights, which the sampling engine needs whole; use zero2")
+            raise ValueError("deepspeed zero3 shards the weights, but the sampling engine needs all of them; use zero2")
         if self.mini_batches > self.questions:
             raise ValueError(f"mini_batches {self.mini_batches} is above questions {self.questions}")
         if (self.normalization == "constant") != (self.normalization_length is not None):
             raise ValueError("normalization constant and normalization_length go together; set both or neither")
         if self.scale_logits and self.off_policy:
             raise ValueError(
-                "scale_logits needs the weights that sampled, and off_policy has newer ones; leave one out"
+                "scale_logits needs the sampling weights, but off_policy trains newer ones; remove one of them"
             )
         if self.scale_logits and self.engine_correction is not None:
             raise ValueError(

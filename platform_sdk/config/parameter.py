@@ -27,28 +27,28 @@ class Declaration(BaseModel):
 
 
 class Parameter(Declaration):
-    """One parameter of a pipeline. Without ``default`` (and ``environment``) a recipe must give its value.
+    """A parameter of a pipeline. Without ``default`` and ``environment``, every recipe must give its value.
 
-    A ``struct`` is checked by ``schema``, a pydantic model named ``module:Class``; the recipe's value is merged into
-    ``default`` key by key.
+    ``schema`` is the pydantic model of a ``struct``, as ``module:Class``; the recipe's value is merged into ``default``
+    key by key.
     """
 
-    type: Literal["string", "integer", "number", "boolean", "struct"] = Field(description="a struct has a schema")
-    description: str = Field(min_length=1, description="what it means; editors and the Kubeflow UI show it")
-    default: Any = Field(default=None, description="the value where a recipe gives none; without it a recipe must")
-    choices: tuple[str | int | float, ...] = Field(default=(), description="the values that are allowed; none: all")
+    type: Literal["string", "integer", "number", "boolean", "struct"] = Field(description="type; a struct needs schema")
+    description: str = Field(min_length=1, description="explanation for editors and the Kubeflow UI")
+    default: Any = Field(default=None, description="default value; without it every recipe must give one")
+    choices: tuple[str | int | float, ...] = Field(default=(), description="allowed values; empty: all")
     module: str | None = Field(
         default=None,
         pattern=r"^[A-Z][A-Z_]*$",
-        description="besides the choices, the dotted name of a module is allowed that defines this name",
+        description="also allow the dotted name of a module that defines this name",
     )
-    minimum: float | None = Field(default=None, description="the smallest number that is allowed")
-    maximum: float | None = Field(default=None, description="the largest number that is allowed")
-    group: str = Field(default="", description="the heading that it stands under in the Kubeflow UI")
+    minimum: float | None = Field(default=None, description="minimum of a number")
+    maximum: float | None = Field(default=None, description="maximum of a number")
+    group: str = Field(default="", description="heading in the Kubeflow UI")
     schema_: str | None = Field(
         default=None, alias="schema", pattern=r"^[\w.]+:\w+$", description="a struct's pydantic model, module:Class"
     )
-    environment: str | None = Field(default=None, description="the variable that gives the default where it is set")
+    environment: str | None = Field(default=None, description="environment variable that overrides the default")
 
     @property
     def required(self) -> bool:

@@ -38,41 +38,41 @@ class Step(Declaration):
     """A component with its inputs wired. ``when`` is true, false or a boolean parameter outside the form: if it is
     false, the step is left out, and ``instead`` gives the replacement outputs."""
 
-    id: str = Field(pattern=STEP_ID, description="the step's name, by which others refer to its outputs")
+    id: str = Field(pattern=STEP_ID, description="the step's name, for references to its outputs")
     component: str = Field(
-        pattern=METHOD, description="a shipped component, e.g. evaluate, or the module of one: my_package.my_step"
+        pattern=METHOD, description="a shipped component, e.g. evaluate, or the module of your own: my_package.my_step"
     )
-    when: bool | str = Field(True, description="false, or a boolean parameter that is false, leaves the step out")
+    when: bool | str = Field(True, description="false, or a boolean parameter; if it is false, the step is skipped")
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="the component's inputs: values, or references, e.g. ${parameters.seed}"
     )
     group: str = Field(
-        "", pattern=rf"{STEP_ID}|^$", description="steps of one group are one step on a cluster, e.g. warmup"
+        "", pattern=rf"{STEP_ID}|^$", description="on a cluster, the steps of a group are one step, e.g. warmup"
     )
     instead: dict[str, Any] = Field(
-        default_factory=dict, description="values or references in place of the outputs, where `when` is false"
+        default_factory=dict, description="values or references that replace the outputs if `when` is false"
     )
 
 
 class Carry(Declaration):
-    """A value handed from iteration to iteration: ``initial`` in the first, then the last one's ``next``.
+    """A value passed between iterations: ``initial`` in the first one, then ``next`` of the previous one.
 
-    With ``lag: 1`` the value is one iteration older, from the third iteration on: iteration t gets the ``next``
-    of iteration t-2, so what uses it need not wait for iteration t-1. The second gets the first's, as without.
+    With ``lag: 1``, iteration t gets the ``next`` of iteration t-2 from the third iteration on, so its steps do not
+    wait for iteration t-1. The second iteration gets the ``next`` of the first, as without a lag.
     """
 
     initial: Any = Field(description="the value in the first iteration")
-    next: Any = Field(description="what an iteration hands to the next, e.g. ${steps.train.outputs.model_path}")
-    lag: int | bool | str = Field(0, description="1 or true: the value is one iteration older, from the third on")
+    next: Any = Field(description="the value for the next iteration, e.g. ${steps.train.outputs.model_path}")
+    lag: int | bool | str = Field(0, description="1 or true: values are one iteration older, from the third on")
 
 
 class Repeat(Declaration):
-    count: int | str = Field(description="how often, or a parameter that says so, e.g. ${parameters.iterations}")
+    count: int | str = Field(description="number of iterations, or a parameter, e.g. ${parameters.iterations}")
     as_: str = Field(
-        default="iteration", alias="as", pattern=IDENTIFIER, description="the name of the iteration's number, from 1"
+        default="iteration", alias="as", pattern=IDENTIFIER, description="name of the iteration number (from 1)"
     )
     carry: dict[str, Carry] = Field(
-        default_factory=dict, description="values handed from iteration to iteration, as ${carry.NAME}"
+        default_factory=dict, description="values passed from iteration to iteration, used as ${carry.NAME}"
     )
     steps: tuple[Step, ...] = Field(min_length=1, description="the steps of an iteration")
 
@@ -91,23 +91,23 @@ Block = Annotated[Annotated[Step, Tag("step")] | Annotated[RepeatBlock, Tag("rep
 class Document(Declaration):
     """A whole ``pipeline.yaml``."""
 
-    name: str = Field(pattern=STEP_ID, description="the pipeline's name, which its recipes give")
-    description: str = Field(min_length=1, description="what the pipeline does; the Kubeflow UI shows it")
-    method: str = Field(pattern=METHOD, description="a shipped method, or the module of one: my_package.my_method")
+    name: str = Field(pattern=STEP_ID, description="the pipeline's name, which recipes refer to")
+    description: str = Field(min_length=1, description="description for the Kubeflow UI")
+    method: str = Field(pattern=METHOD, description="a shipped method, or the module of your own: my_package.my_method")
     parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter] = Field(
-        description="what a recipe may set, by name"
+        description="parameters that a recipe may set, by name"
     )
     form: FormDeclaration = Field(
         default_factory=dict,
         description="fields shown in the Kubeflow UI by group, each with its setting: questions: selection.questions",
     )
     evaluation_only: dict[str, Any] = Field(
-        default_factory=dict, description="settings, with the dotted names of --set, by which nothing is trained"
+        default_factory=dict, description="settings, with the dotted names of --set, that disable training"
     )
     inputs: dict[str, Any] = Field(
-        default_factory=dict, description="inputs of every step whose component has them; a step's own come first"
+        default_factory=dict, description="inputs of every step whose component has them; a step's own take precedence"
     )
-    steps: tuple[Block, ...] = Field(min_length=1, description="steps, and repeats of steps, in their order")
+    steps: tuple[Block, ...] = Field(min_length=1, description="steps and repeats, in their order")
 
     def placed_steps(self) -> list[tuple[Step, FieldPath]]:
         """Return every step with its place, including steps of repeats."""

@@ -44,9 +44,9 @@ M = TypeVar("M", bound=BaseModel)
 class RecipeDocument(Struct):
     """A whole recipe file."""
 
-    pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
-    name: str = Field(pattern=STEP_ID, description="the run's name, and that of its directory: runs/NAME")
-    description: str = Field(default="", description="what the run is for; the report shows it")
+    pipeline: str = Field(description="name of a pipeline, or its path relative to the recipe")
+    name: str = Field(pattern=STEP_ID, description="name of the run and of its directory, runs/NAME")
+    description: str = Field(default="", description="purpose of the run; the report shows it")
     parameters: dict[str, Any] = Field(default_factory=dict, description="values of the pipeline's parameters")
 
 

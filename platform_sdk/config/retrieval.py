@@ -175,8 +175,8 @@ class RetrievalSpec(Struct):
     @model_validator(mode="before")
     @classmethod
     def _encoder_is_of_somebody(cls, value: Any) -> Any:
-        # If only `url` is set, use the service's encoder: holding the service to the default would refuse every better
-        # one. If any encoder field is set, it means what it means without a service: both must find the same.
+        # If only `url` is set, use the service's encoder: requiring the default encoder would reject every better one.
+        # If an encoder field is set, it has the same meaning as without a service: both must give the same results.
         if isinstance(value, dict):
             given = {field: value[field] for field in DEFAULTS if value.get(field) is not None}
             if given or value.get("url") is None:
@@ -200,7 +200,7 @@ class RetrievalSpec(Struct):
     def _settings_are_the_methods(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         name = info.data.get("method", "")  # without it the method is wrong, which is said already
         if name is None and value:
-            raise ValueError("settings are those of a method: name it in retrieval.method, or leave them out")
+            raise ValueError("settings need a method: set retrieval.method, or remove settings")
         # Checking a recipe runs no foreign code: the settings of a user's own method are checked when it is opened.
         if not name or "." in name:
             return value
@@ -246,13 +246,13 @@ class RetrievalSpec(Struct):
     def _processes_encode_here(self) -> Self:
         elsewhere = self.url is not None or (self.encoder or "").startswith("openai:")
         if self.processes > 1 and elsewhere:
-            raise ValueError("processes encode on this machine, but the encoder is a service's: leave processes out")
+            raise ValueError("processes encode on this machine, but a service has the encoder; remove processes")
         return self
 
     @model_validator(mode="after")
     def _collection_is_of_a_service(self) -> Self:
         if self.collection is not None and self.url is None:
-            raise ValueError("collection names what a retriever service serves: give its url, or leave it out")
+            raise ValueError("collection needs a retriever service: set url, or remove collection")
         return self
 
     @model_validator(mode="after")

@@ -40,7 +40,7 @@ class EngineSpec(Struct):
     )
     live: int = Field(64, ge=1, le=65_536, description="Concurrent requests per process.")
     searching: int = Field(
-        0, ge=0, le=65_536, description="Additional rollouts beyond `live`, so that the engine stays full while others "
+        0, ge=0, le=65_536, description="Additional rollouts beyond `live`, so that the engine stays busy while others "
         "search in threads. 0: searches wait until as many rollouts search as sample and are sent as one batch; only "
         "0 is bitwise repeatable. For retrieval.url."
     )  # fmt: skip
@@ -78,7 +78,7 @@ class EngineSpec(Struct):
 
     @property
     def brings_server(self) -> bool:
-        """Return whether the step starts a server of its own."""
+        """Return whether the step starts its own server."""
         return self.engine == "openai" and self.url is None
 
     @property

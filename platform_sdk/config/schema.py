@@ -72,11 +72,11 @@ def _nullable(inner: Any) -> Any:
 
 
 def recipe_schema(pipeline: Pipeline) -> dict[str, Any]:
-    """The schema of the recipes of one pipeline."""
+    """Return the JSON Schema of the recipes of one pipeline."""
     declared = pipeline.document.parameters
     definitions: dict[str, Any] = {}
     properties = {name: _property(parameter, definitions) for name, parameter in declared.items()}
-    # A variable may give what a recipe leaves out, and a default may leave out what its model asks for.
+    # An environment variable may set a parameter that the recipe omits, and a default may lack required fields.
     required = [
         name
         for name, parameter in declared.items()
@@ -88,7 +88,7 @@ def recipe_schema(pipeline: Pipeline) -> dict[str, Any]:
         "properties": properties,
         "required": required,
         "additionalProperties": False,
-        "description": "Values of the pipeline's parameters; those left out have their defaults.",
+        "description": "Values of the pipeline's parameters; omitted parameters have their defaults.",
     }
     schema["required"] = ["pipeline", "name", *(["parameters"] if required else [])]
     return {"$schema": DIALECT, **schema, "title": f"Recipe of {pipeline.name}", "$defs": definitions}
@@ -100,7 +100,7 @@ def _property(parameter: Parameter, definitions: dict[str, Any]) -> dict[str, An
     if model is not None:
         schema = model.model_json_schema(ref_template="#/$defs/{model}")
         definitions |= schema.pop("$defs", {})
-        if parameter.default:  # it may give what the model asks for
+        if parameter.default:  # the default may contain required fields
             schema["required"] = _left(parameter)
         return {**schema, "description": description}
     property: dict[str, Any] = {"type": parameter.type, "description": description}

@@ -25,7 +25,9 @@ class CollectionSpec(Struct):
     @classmethod
     def _searches_by_itself(cls, value: RetrievalSpec) -> RetrievalSpec:
         if value.url is not None:
-            raise ValueError("a service searches by itself and asks no other: leave url and collection out")
+            raise ValueError(
+                "a service searches its own index and cannot use another service; remove url and collection"
+            )
         return value
 
 
@@ -45,5 +47,5 @@ class ServiceSpec(Struct):
         names = [collection.name for collection in value]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two collections are called {', '.join(twice)}; give each a name of its own")
+            raise ValueError(f"two collections have the name {', '.join(twice)}; rename one")
         return value

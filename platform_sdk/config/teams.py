@@ -1,7 +1,7 @@
-"""Settings of teams that share a cluster: pools of GPUs, who may use how many, and who may see what.
+"""Settings of teams that share a cluster: pools of GPUs, quotas and access rights.
 
-One file describes them (``manifests/teams.yaml`` is an example); ``hopforge teams render`` writes the manifests of it.
-A team's one name is that of its Profile and namespace, its ClusterQueue, its MLflow workspace and its retriever token.
+One file describes all teams (``manifests/teams.yaml`` is an example); ``hopforge teams render`` writes its manifests.
+A team's Profile, namespace, ClusterQueue, MLflow workspace and retriever token have the team's name.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Members(Struct):
 class Share(Struct):
     """GPUs of a pool that a team has."""
 
-    nominal: int = Field(ge=0, description="The team's own, which it gets back when it needs them.")
-    borrow: int = Field(0, ge=0, description="Maximum number beyond nominal, while other teams leave them.")
+    nominal: int = Field(ge=0, description="The team's own GPUs; lent ones are returned when it needs them.")
+    borrow: int = Field(0, ge=0, description="Maximum number beyond nominal, while other teams do not use them.")
     lend: int | None = Field(None, ge=0, description="Maximum number that others may borrow; null: all of nominal.")
 
     @property
@@ -102,7 +102,7 @@ class TeamJob(Struct):
     pool: str = Field(description="Pool that jobs run in.")
     nodes: int = Field(1, ge=1, description="Number of pods.")
     gpus: int = Field(1, ge=1, description="GPUs of the trainer in each pod.")
-    sampler_gpus: int = Field(0, ge=0, description="GPUs of the vLLM server beside the trainer; 0: no such server.")
+    sampler_gpus: int = Field(0, ge=0, description="GPUs of the vLLM server in each pod; 0: no server.")
 
     @property
     def total(self) -> int:
@@ -133,22 +133,22 @@ class Team(Struct):
         "500Gi", description="Size of the team's workspace."
     )
     collections: tuple[str, ...] = Field((), description="Collections of the retriever that its runs may search.")
-    secrets: tuple[Name, ...] = Field((), description="Names of Secrets that its runs may use, beside run-access.")
+    secrets: tuple[Name, ...] = Field((), description="Names of Secrets that its runs may use, besides run-access.")
     internet: tuple[Cidr, ...] = Field((), description="Address ranges that its runs may reach over HTTPS.")
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Pools in the order in which Kueue tries them: that of its jobs, then by name."""
+        """Pools in the order in which Kueue tries them: first the pool of the team's jobs, then by name."""
         return tuple(sorted(self.gpus, key=lambda pool: (pool != self.job.pool, pool)))
 
 
 class Collection(Struct):
-    """A collection that the retriever serves, beside those of manifests/base."""
+    """A collection that the retriever serves in addition to the collections of manifests/base."""
 
     environment: str = Field(description="Environment of its corpus, e.g. hotpot or 2wiki.")
     run_dir: Path | None = Field(None, description="Directory that contains corpus/; null: /workspace/corpora/NAME.")
     retrieval: RetrievalSpec = Field(
-        RetrievalSpec(uri="http://milvus:19530"), description="Retrieval, as service.yaml of the retriever has it."
+        RetrievalSpec(uri="http://milvus:19530"), description="Retrieval settings, as in the retriever's service.yaml."
     )
 
 
@@ -165,11 +165,11 @@ class TeamsSpec(Struct):
     """All teams of a cluster."""
 
     pools: dict[LabelName, Pool] = Field(min_length=1, description="GPUs by pool.")
-    teams: dict[str, Team] = Field(min_length=1, description="Teams by name, which is their namespace's too.")
+    teams: dict[str, Team] = Field(min_length=1, description="Teams by name; the name is also the team's namespace.")
     priorities: dict[LabelName, Annotated[int, Field(ge=-(2**31), lt=2**31)]] = Field(
         min_length=1, description="Priorities of jobs: a higher number is admitted first, and preempts a lower one."
     )
-    auditors: tuple[User, ...] = Field((), description="Users who may read every team's runs and change nothing.")
+    auditors: tuple[User, ...] = Field((), description="Users who may read every team's runs but change nothing.")
     collections: dict[str, Collection] = Field(
         default_factory=dict, description="Collections of the retriever that manifests/base does not have."
     )

@@ -62,15 +62,13 @@ class OptimiserSpec(Struct):
     gradient_checkpointing: bool = Field(
         default=False, description="gradient checkpointing: less memory, a third more time"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="auto: a GPU if there is one, else the CPU"
-    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if available, else the CPU")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="number format of the forward pass; auto: bfloat16 on a GPU, float32 on a CPU"
     )
     attention: Literal["auto", "packed", "varlen", "sdpa", "eager", "flash_attention_2"] = Field(
         default="auto", description="auto: varlen (torch's kernel) in bfloat16 on a GPU, else packed; "
-        "these two work a shared prompt through once"
+        "these two process a shared prompt only once"
     )  # fmt: skip
     deepspeed: Literal["zero2", "zero3"] | None = Field(
         default=None, description="partition optimiser states and gradients (zero3: also weights) across processes"

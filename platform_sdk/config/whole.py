@@ -6,7 +6,7 @@ from typing import Any
 
 
 def whole_numbers(value: Any) -> Any:
-    """Return plain data with whole floats as integers, which YAML and JSON do not tell apart."""
+    """Return plain data with whole floats as integers, since YAML and JSON do not distinguish them."""
     if isinstance(value, dict):
         return {key: whole_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -23,8 +23,8 @@ class Corpus:
     """Passages in a fixed order, with unique ids.
 
     Args:
-        passages: in memory, or those of a file.
-        digest: SHA-256 of the passages in their order, if it is known.
+        passages: the passages, in memory or from a file.
+        digest: SHA-256 of the passages in their order, if known.
     """
 
     def __init__(self, passages: Sequence[Passage], digest: str | None = None) -> None:

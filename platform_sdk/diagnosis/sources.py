@@ -12,7 +12,7 @@ from platform_sdk.processes.peak_memory import LINE as PEAK_MEMORY
 
 TEXT = 400
 SIDECARS = ("sampler", "program")
-"""Containers beside a trainer: the vLLM server, and a program of the user's."""
+"""Sidecar containers of a trainer: the vLLM server and the user's program."""
 STOPPED = (137, 143)
 """Exit codes after SIGKILL and SIGTERM."""
 

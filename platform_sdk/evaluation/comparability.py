@@ -58,7 +58,7 @@ def require_different_weights(group: Sequence[Content]) -> None:
         if trained and (other := seen.setdefault(trained[-1], content)) is not content:
             raise UserError(
                 f"{content.run_dir} and {other.run_dir} have trained equal weights ({trained[-1][:16]}…), so they are "
-                "not two seeds of a recipe; name runs that were made with different seeds",
+                "not two seeds of a recipe; compare runs with different seeds",
                 code="compare.equal-weights",
             )
 

@@ -1,6 +1,7 @@
-"""Namespaces of a program: it sees no process of hopforge, and none of its own outlives it.
+"""Linux namespaces of a program, so that it cannot see hopforge's processes and its child processes end with it.
 
-``unshare`` makes them where the kernel lets this user; in most containers it does not, and then there are none.
+``unshare`` creates the namespaces if the kernel allows it for this user. Most containers do not allow it; the program
+then runs without namespaces.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SECONDS = 20.0
 def isolated(command: Sequence[str], owner: int) -> list[str]:
     """Return the command that runs ``command`` under a guard, which process ``owner`` owns, in namespaces if possible.
 
-    A second guard is the first process of the namespaces: it ends what the command leaves behind.
+    A second guard is the first process of the namespaces: it ends the processes that the command leaves running.
     """
     within = (*_UNSHARE, *_GUARD, "0") if available() else ()
     return [*_GUARD, str(owner), *within, *command]

@@ -1,4 +1,4 @@
-"""One attempt of a user's program: a command in processes of its own, or a service that is asked over HTTP."""
+"""One attempt of a user's program: a command in separate processes, or a service that is called over HTTP."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Attempt:
     """A running attempt; its end is the last event of the session's inbox.
 
     Args:
-        question: what the program is told, as JSON on standard input or in the request.
+        question: the program's input, as JSON on standard input or in the request.
     """
 
     def __init__(self, program: Program, question: Mapping[str, Any], session: Session) -> None:
@@ -122,7 +122,7 @@ class Attempt:
         }  # fmt: skip
 
     def _followed(self, process: subprocess.Popen[bytes]) -> Ended:
-        """Read what the program writes until it ends or reaches a bound."""
+        """Read the program's output until it ends or reaches a limit."""
         deadline = time.monotonic() + self._program.seconds
         read = {"stdout": bytearray(), "stderr": bytearray()}
         stopped: ProgramOutcome | None = None

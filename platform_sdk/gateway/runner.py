@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunnerEnd:
-    """End of a command: ``stopped`` says why it was ended early; ``status`` is None then."""
+    """End of a command: ``stopped`` is the reason if it was ended early, and ``status`` is then None."""
 
     stopped: ProgramOutcome | None
     status: int | None

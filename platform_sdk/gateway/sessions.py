@@ -35,8 +35,8 @@ class Session:
         search_url: URL for searches by plain HTTP.
         mcp_url: URL of the session's MCP server.
         inbox: events for ``Await``.
-        notes: what the program sent and the recipe overrides, each once.
-        limit: the bound that the program reached, if any.
+        notes: settings in the program's requests that the recipe overrides, each once.
+        limit: the limit that the program reached, if any.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Session:
             self._open -= 1
 
     def note(self, text: str) -> None:
-        """Record once what the recipe overrides."""
+        """Record a setting that the recipe overrides, once."""
         with self._lock:
             if text not in self.notes:
                 self.notes += (text,)

@@ -7,7 +7,7 @@ Entities with equal normalised names are merged. Names found by rules are linked
 during extraction, so that a graph does not depend on the order of adding passages:
 
 * a ``span`` is the title that has its name (rule ``title``), else the only title that has its name before a bracket
-  (``alias``, e.g. *Oslo* of *Oslo (band)*), else an entity of its own (``span``);
+  (``alias``, e.g. *Oslo* of *Oslo (band)*), else a new entity (``span``);
 * a ``phrase`` is linked alike, and dropped if there is no such title;
 * both also mention the longest titles of two or more words inside them (``within``).
 

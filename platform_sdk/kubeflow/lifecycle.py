@@ -147,7 +147,7 @@ def end_run(run_dir: Path, status: Status) -> None:
         UserError: the run was never started, or MLflow could not be reached.
     """
     if not (run_dir / CLAIM).exists():
-        raise UserError(f"{run_dir}: the run was never begun; see the log of the step begin")
+        raise UserError(f"{run_dir}: the run never started; see the log of the step begin")
     finish_run(run_dir, status)
 
 

@@ -40,8 +40,8 @@ def pod(task: str, cluster: ClusterSpec) -> Item:
             }
         ],
         "podMetadata": {"labels": {LABEL_TASK: label_value(task), **NO_MESH}},
-        # What else a restricted namespace asks for KFP sets by itself, but it lets a step's image run as root,
-        # and Kubernetes takes only the uid of an image's USER.
+        # KFP sets the other fields that a restricted namespace requires. But KFP allows root, and Kubernetes uses
+        # only the uid of an image's USER.
         "securityContext": {"runAsNonRoot": True, "runAsGroup": str(USER)},
     }
     entries = {variable: entry.split("/", 1) for variable, entry in cluster.secrets.items()}

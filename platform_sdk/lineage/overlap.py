@@ -41,9 +41,9 @@ class Pair(Struct):
 class Overlap(Struct):
     """Overlap of two sets of questions. Each evaluation question is in at most one pair, of the first kind that fits.
 
-    ``thresholds`` has the smallest similarities of the kinds of near questions that were searched. ``gold_known``
-    counts the evaluation questions with gold evidence, ``gold_all`` and ``gold_any`` those of which all, or some, gold
-    evidence is gold in training.
+    ``thresholds`` has the minimum similarities of the kinds of near questions that were searched. ``gold_known``
+    counts the evaluation questions with gold evidence; ``gold_all`` and ``gold_any`` count the questions whose gold
+    evidence is, completely or partly, gold evidence in training.
     """
 
     training: int

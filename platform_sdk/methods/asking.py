@@ -51,8 +51,8 @@ class PassageLine(msgspec.Struct):
 class AnswerAttempt:
     """The agent's attempt at a question.
 
-    ``known`` says that the question is one of the run's, so its answers are known; ``notes`` what was decided for the
-    asker, e.g. where the search starts.
+    ``known`` is true for a question of the run's dataset, whose answers are known. ``notes`` lists choices made for the
+    user, e.g. the entity from which the search starts.
     """
 
     rollout: Rollout
@@ -68,11 +68,11 @@ def ask(
 
     Args:
         entities: where the search in a knowledge graph starts; by default entities that the question names.
-        passages: a JSONL file of ``title`` and ``text``, for agents that are given what they read; by default passages
-            of the run's corpus that share words with the question.
+        passages: a JSONL file of ``title`` and ``text``, for agents that do not search; by default passages of the
+            run's corpus that share words with the question.
 
     Raises:
-        UserError: the question lacks what the agent needs; the run's index is gone; or see ``load_engine``.
+        UserError: the question lacks an input of the agent; the run's index is missing; or see ``load_engine``.
     """
     step = run.evaluated
     notes: list[str] = []
@@ -129,7 +129,7 @@ def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:
 def _question(
     method: AnyMethod, run: RunContext[Any], text: str, entities: Sequence[str], passages: Path | None, notes: list[str]
 ) -> tuple[Question, bool]:
-    """Return the question with what the agent needs, and whether it is one of the run's."""
+    """Return the question with the agent's inputs, and whether it is one of the run's questions."""
     own = next(_same_questions(run.run_dir, text), None)
     if own is not None and not entities and passages is None:
         return own, True

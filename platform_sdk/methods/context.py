@@ -33,5 +33,5 @@ class Context(StepInputs):
 
     @property
     def shared(self) -> dict[str, Any]:
-        """Return the fields of this record, without those of a subclass."""
+        """Return the fields of this record, without the fields of a subclass."""
         return {name: getattr(self, name) for name in Context.model_fields}

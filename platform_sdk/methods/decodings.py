@@ -35,7 +35,7 @@ class SampledAndGreedy:
 def evaluated_agent(
     method: AnyMethod, run: RunContext[Any], policy: Policy, seed_name: str, resources: Any, evaluation: EvaluationSpec
 ) -> RolloutAgent:
-    """Return the agent as it is evaluated: as ``evaluation`` samples, and greedily too where that asks for both."""
+    """Return the agent for an evaluation: it samples with its settings, and also greedily if ``evaluation.both``."""
     sampled = method.agent(run, policy, seed_name, resources, evaluation)
     if not evaluation.both:
         return sampled

@@ -46,8 +46,8 @@ def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False,
         full: read every file again, also unchanged ones.
 
     Raises:
-        UserError: it is not a run directory, the run has not finished, it evaluated nothing, its weights are gone, or
-            a file of it was altered.
+        UserError: it is not a run directory, the run has not finished, it has no evaluation, its weights are missing,
+            or one of its files was altered.
     """
     opened = open_run(run_dir, altered=altered, full=full)
     opened.require_finished()

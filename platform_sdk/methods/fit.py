@@ -1,7 +1,7 @@
-"""Fit of a recipe to the machines it is to run on: what cannot work there is said before anything starts.
+"""Check before a run starts that its models fit the machines that it runs on.
 
-Only what is plain: the count of bytes is a lower bound, and of a model whose configuration is not on this machine only
-the size in its name is known.
+Only clear misfits are reported: the count of bytes is a lower bound, and for a model whose configuration is not on this
+machine only the size in its name is known.
 """
 
 from __future__ import annotations

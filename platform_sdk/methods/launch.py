@@ -120,7 +120,7 @@ class MethodStep(Context, ABC, Generic[T]):
 
 
 class _SharedStep(MethodStep[T]):
-    """A step whose processes share the questions (see ``processes.shares``), each with an engine of its own.
+    """A step whose processes share the questions (see ``processes.shares``), each with its own engine.
 
     ``OUTCOME`` is the step's result file in the phase's folder.
     """

@@ -226,7 +226,7 @@ class Method(ABC, Generic[A, E, Res]):
         return retrieval.single_process_reason if self.searches else None
 
     def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
-        """Return the image of a user's program that runs beside the sampling processes on a cluster, or None.
+        """Return the image of a user's program that runs alongside the sampling processes on a cluster, or None.
 
         ``agent``: the recipe's settings of the agent.
         """

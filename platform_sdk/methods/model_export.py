@@ -1,4 +1,4 @@
-"""The policy of a finished run as a model directory of its own, with a model card that says where it comes from."""
+"""Export of a finished run's policy as a self-contained model directory, with a model card about its origin."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ OURS = "training.json"
 def export_model(run: FinishedRun, output: Path) -> list[Path]:
     """Write the policy's model directory, or one for each role of a pair, and a model card; return the directories.
 
-    What is written is a whole model: weights (safetensors), configuration and tokenizer. An adapter is merged into its
-    base, so that whatever reads it needs neither peft nor the base.
+    Each directory contains a whole model: weights (safetensors), configuration and tokenizer. An adapter is merged into
+    its base, so that loading the model needs neither peft nor the base.
 
     Raises:
-        UserError: ``output`` exists and is not empty, or the weights are not those that the run evaluated.
+        UserError: ``output`` exists and is not empty, or the weights differ from the ones that the run evaluated.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: exists already; name a new directory, or remove it")

@@ -1,7 +1,7 @@
 """Requirements of a recipe that lie outside its file: code, data, models, packages, and the machine or cluster.
 
-Nothing is imported of what a recipe names and nothing is loaded, so checking takes no time. What is wrong wherever the
-recipe runs is an error; what only this machine lacks is not, since a cluster may have it.
+The checks import no code of the recipe and load no model or data, so they take no time. A fault on every machine is an
+error; a requirement that only this machine lacks is not, since a cluster may have it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_DATA_DIR = (
 
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
-    """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
+    """Return the faults of a recipe that occur on every machine, or on ``cluster``."""
     found = [
         *_method(recipe),
         *_own_reward(recipe),

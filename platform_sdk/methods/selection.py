@@ -1,4 +1,4 @@
-"""Selection of near-optimal trajectories: how often a question is tried, what is accepted, how the threshold rises.
+"""Selection of near-optimal trajectories: attempts per question, acceptance, and the rising threshold.
 
 MyGO's iteration (Mujica-MyGO, section 3.3 and appendix D.3), for every agent whose rollouts have F1 and EM.
 """
@@ -33,12 +33,12 @@ from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, rewa
 from platform_sdk.training.online.questions import taken_up
 
 PERFECT = 1.0
-"""r_sup: the best reward there is; F1 and EM both end at 1."""
+"""r_sup: the maximum reward; F1 and EM are at most 1."""
 
 MakeAgent = Callable[[RunContext[A], Policy, Decoding, str, Any], RolloutAgent]
-"""Makes the agent of a run from a policy, a distribution, the name of what is sampled for, and opened resources."""
+"""Make the agent of a run from a policy, a sampling distribution, a seed name, and opened resources."""
 Open = Callable[[RunContext[A]], AbstractContextManager[Any]]
-"""Opens what a run's agents need besides the policy."""
+"""Open the resources of a run's agents."""
 
 
 class Threshold(Struct):
@@ -104,8 +104,8 @@ def open_phase(
 def raised_threshold(threshold: float, mean_reward: float, spec: SelectionSpec) -> float:
     """K ← max(K, (r̄ + r_sup)/2), capped at ``threshold_cap``; it never falls.
 
-    The paper prints (r̄/r_sup + 1)·r_sup, which is never below r_sup, so nothing would ever be accepted; the
-    midpoint between what the policy reaches and the best reward is this project's reading of it.
+    The paper prints (r̄/r_sup + 1)·r_sup, which is never below r_sup, so nothing would ever be accepted. This project
+    uses the midpoint between the policy's mean reward and the maximum reward instead.
     """
     if spec.threshold == "fixed":
         return threshold
@@ -115,9 +115,9 @@ def raised_threshold(threshold: float, mean_reward: float, spec: SelectionSpec) 
 def next_attempts(rewards: Mapping[int, float], threshold: float, accepted: int, limit: int) -> list[int]:
     """Return the attempts at a question to make next; none when it is done.
 
-    A question is tried once (the first pass), then in waves of as many attempts as acceptable trajectories are
-    missing, until it has ``accepted`` of them or has used ``limit`` attempts. So what is sampled depends on rewards
-    alone, not on timing, and a wave that was cut short is completed with its missing attempts.
+    A question is attempted once (the first pass), then in waves: each wave has as many attempts as accepted
+    trajectories are missing, until the question has ``accepted`` of them or has used ``limit`` attempts. So the samples
+    depend only on rewards, not on timing, and an interrupted wave is completed with its missing attempts.
 
     Args:
         rewards: the rewards by attempt number, in any order; attempts of an unfinished wave may be missing.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
 
 EVALUATION = "evaluation"
-"""Names the seeds of every evaluation alike: the same questions are asked of every model with the same seeds."""
+"""Seed name of every evaluation, so that every model answers the same questions with the same seeds."""
 CANDIDATES, SELECTED = PhaseDir.candidates, PhaseDir.selected
 SAMPLE, FIGURES = PhaseDir.sample, PhaseDir.figures
 
@@ -47,7 +47,7 @@ AnyStep = SamplingStep[Any, Any, Any]
 
 @dataclass(frozen=True)
 class SampleOutcome:
-    """Rollouts of a phase: their file and digest, and what the phase hands to the next round."""
+    """Rollouts of a phase: their file and digest, and the state for the next round."""
 
     path: Path
     digest: str
@@ -67,10 +67,10 @@ def step_of(method: AnyMethod, name: str) -> AnyStep:
     """Return a method's own step.
 
     Raises:
-        UserError: it has no such step.
+        UserError: the method has no such step.
     """
     if name not in method.steps:
-        raise UserError(f"step: {method.name} has no {name!r}; known are {', '.join(method.steps) or 'none'}")
+        raise UserError(f"step: {method.name} has no {name!r}; its steps: {', '.join(method.steps) or 'none'}")
     return method.steps[name]
 
 
@@ -87,7 +87,7 @@ def sample(
     """Sample a round of a method's own step into ``<phase>/rollouts.jsonl``.
 
     Raises:
-        UserError: the phase's folder holds rollouts of other inputs; or see ``SamplingStep.sample``.
+        UserError: the phase's folder contains rollouts of other inputs; or see ``SamplingStep.sample``.
     """
     method.check_policy(run, model)
     folder = run.run_dir / phase
@@ -97,7 +97,7 @@ def sample(
         begin(folder, inputs)
         sampled = step_of(method, step).sample(Sampling(run, phase, iteration, model, settings, carry))
         if not (folder / ROLLOUTS).exists():
-            write_log(folder / ROLLOUTS, Rollout, [])  # of a step that only writes candidates
+            write_log(folder / ROLLOUTS, Rollout, [])  # the step only writes candidates
         if sampled.candidates is not None:
             write_jsonl(folder / CANDIDATES, Rollout, sampled.candidates)
         done = {
@@ -118,14 +118,14 @@ def sample(
 def select(
     method: AnyMethod, run: AnyRun, step: str, phase: str, settings: BaseModel, carry: BaseModel
 ) -> SelectOutcome:
-    """Check a sampled phase, select what is learned from, and sum the phase up in ``figures.json``.
+    """Check a sampled phase, select the rollouts to train on, and summarise the phase in ``figures.json``.
 
     Args:
-        carry: what the phase handed on.
+        carry: the state that the previous round passed on.
 
     Raises:
-        UserError: the phase has not been sampled, a file of it was altered, or a rollout's recorded rewards are not
-            those of what it records.
+        UserError: the phase has not been sampled, one of its files was altered, or a rollout's rewards differ from
+            those computed again.
     """
     folder = run.run_dir / phase
     sampled = read_object(folder / SAMPLE)
@@ -133,7 +133,7 @@ def select(
     rollouts = sorted(read_jsonl(folder / ROLLOUTS, Rollout), key=lambda r: (place[r.question.id], r.attempt))
     if digest_records(rollouts) != sampled["digest"]:
         raise UserError(
-            f"{folder / ROLLOUTS}: was changed after it was sampled; its digest is not sample.json's; {REMEDY}"
+            f"{folder / ROLLOUTS}: changed since sampling, its digest differs from the one in {SAMPLE}; {REMEDY}"
         )
     check_rewards(method, run, folder / ROLLOUTS, [rollout for rollout in rollouts if rollout.rewards])
     candidates: Sequence[Rollout] = rollouts
@@ -180,7 +180,7 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
 
 
 def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> bool:
-    """Return whether the run has evaluated these weights in the same way already, in another phase."""
+    """Return whether another phase of the run already evaluated these weights in the same way."""
     outcome = run.run_dir / phase / evaluator.SCORES
     if not any(path != outcome for path in run.run_dir.glob(f"eval-*/{evaluator.SCORES}")):
         return False  # before the weights' digest is computed
@@ -190,9 +190,9 @@ def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, eva
 def online(
     method: AnyMethod, run: AnyRun, phase: str, model: str, spec: OnlineSpec, evaluation: EvaluationSpec
 ) -> OnlineResult:
-    """Train ``model`` on what its agent samples itself, into ``<phase>/model``.
+    """Train ``model`` on rollouts of its own agent, into ``<phase>/model``.
 
-    The method's credit says what a rollout's tokens are worth; what the environment said is never trained on. Every
+    The method's credit assigns an advantage to each sampled token; observations are never trained on. Every
     ``spec.evaluate_every`` updates the evaluation questions are answered into ``eval-uNNNN``.
 
     Raises:
@@ -217,12 +217,12 @@ def online(
                 RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, live,
                 searching=run.sampling.engine.searching,
             )  # fmt: skip
-            # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
+            # On a GPU a resumed run may reach slightly different weights than those evaluated before it was killed.
             set_aside(run.run_dir / name, run.inputs_digest(weights, evaluation))
             _evaluate(method, run, name, weights, evaluation, opened)
 
         task = OnlineTask(
-            # Without updates nothing is learned, and an evaluation of other questions has none to learn from.
+            # Without updates there is no training, and an evaluation of other questions has no training questions.
             questions=method.questions(run, "train") if spec.updates else [],
             search=resources.search,
             make_agent=make_agent,
@@ -244,18 +244,18 @@ def online(
 
 
 def rescore(method: AnyMethod, run: AnyRun, phase: str) -> dict[str, float]:
-    """Score a phase's rollouts again, from what they record, and compare with the rewards that they carry.
+    """Score a phase's recorded rollouts again, and compare the results with their recorded rewards.
 
     Returns:
-        The mean of each reward over all rollouts of the phase, the online ones of all updates; nothing where no
+        The mean of each reward over all rollouts of the phase, including those of all online updates; empty if no
         rollout was sampled (no updates).
 
     Raises:
-        UserError: a rollout carries other rewards, or there is no such phase.
+        UserError: the rewards of a rollout differ, or the phase does not exist.
     """
     folder = run.run_dir / phase
     if not folder.exists():
-        raise UserError(f"{folder}: there is no such phase; run it first")
+        raise UserError(f"{folder}: this phase does not exist; run it first")
     totals: Counter[str] = Counter()
     count = 0
     with method.resources(run) as resources:
@@ -269,9 +269,9 @@ def rescore(method: AnyMethod, run: AnyRun, phase: str) -> dict[str, float]:
 
 
 def check_rewards(method: AnyMethod, run: AnyRun, path: Path, rollouts: Sequence[Rollout]) -> None:
-    """Raise a UserError where a rollout of ``path`` carries other rewards than those of what it records.
+    """Raise a UserError if the recorded rewards of a rollout in ``path`` differ from those computed again.
 
-    An expert is not asked again: what its opinion decides is only checked by ``rescore``.
+    A judge is not called again: rewards that depend on a judge are only checked by ``rescore``.
     """
     for rollout in rollouts:
         rewards = method.rewards(run, rollout)
@@ -281,7 +281,7 @@ def check_rewards(method: AnyMethod, run: AnyRun, path: Path, rollouts: Sequence
 
 def _check_reward(path: Path, rollout: Rollout, rewards: Mapping[str, float]) -> None:
     if rollout.rewards != rewards:
-        raise UserError(f"{path}: {rollout.id}: the recorded rewards are not those of its answer; {REMEDY}")
+        raise UserError(f"{path}: {rollout.id}: the recorded rewards differ from those computed again; {REMEDY}")
 
 
 def _evaluate(

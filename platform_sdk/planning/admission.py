@@ -71,7 +71,7 @@ def _cohort(reader: ApiReader, name: str) -> tuple[tuple[Item, ...] | None, Item
 def _excluded(site: Site) -> tuple[str, ...] | None:
     """Return the prefixes of resources that Kueue ignores.
 
-    None if its configuration may not be read, or counts resources in another way than a queue's quotas tell.
+    None if Kueue's configuration may not be read, or transforms resources before counting them.
     """
     try:
         content = YAML(typ="safe").load(read_configuration(site.connection)) or {}

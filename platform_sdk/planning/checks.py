@@ -35,7 +35,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
 class Check(Struct):
-    """Outcome of a check: its subject, and what was found, with a remedy if it failed."""
+    """Outcome of a check: its subject, and the result, with a remedy if it failed."""
 
     subject: str
     state: State
@@ -216,7 +216,7 @@ def _priority(site: Site, name: str) -> str:
 
 
 def _image(site: Site, image: str) -> str:
-    """Look for an image on the nodes; whether a registry has it, only a node's pull can tell."""
+    """Look for an image on the nodes; only a pull by a node can show whether a registry has it."""
     nodes = (site.reader.get("/api/v1/nodes") or {}).get("items") or ()
     having = sum(
         any(name == image or name.endswith(f"/{image}") for kept in node["status"].get("images") or ()
@@ -235,7 +235,7 @@ def _image(site: Site, image: str) -> str:
 
 
 def _runtime(site: Site, wanted: Item) -> str:
-    """Compare what the cluster file decides with the runtime; a TrainJob cannot change it."""
+    """Compare the cluster file with the fields of the runtime that a TrainJob cannot change."""
     name = wanted["metadata"]["name"]
     remedy = "python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml | kubectl apply -f - (docs/cluster.md)"
     found = site.reader.get(f"/apis/{trainjob.GROUP}/{trainjob.VERSION}/clustertrainingruntimes/{name}")

@@ -35,8 +35,8 @@ class ClusterPlan(Struct):
 
     Attributes:
         fits: whether each job fits into its queue's quota, by the job's name; empty without an API server.
-        checks: what the API server was asked, and its answers.
-        notes: what could not be checked.
+        checks: checks by requests to the API server, with their results.
+        notes: checks that were not possible.
         problems: the reasons why the run cannot work.
     """
 

@@ -1,7 +1,7 @@
-"""Least disk space, memory and downloads of a run on this machine.
+"""Minimum disk space, memory and downloads of a run on this machine.
 
-Only what is certain is counted: a trained model's weights, and the weights, gradients and optimiser states of a
-training. A model whose size is unknown is named and not counted.
+Only certain amounts are counted: a trained model's weights, and the weights, gradients and optimiser states of
+training. A model whose size is unknown is listed and not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Download(Struct):
 
 
 class Needs(Struct):
-    """Least resources of a run on this machine, in bytes, and what the machine has.
+    """Minimum resources of a run on this machine and the machine's resources, in bytes.
 
     Attributes:
         disk: written by the steps that have not finished.

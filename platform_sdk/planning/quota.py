@@ -1,7 +1,8 @@
-"""Fit of a job into the quota of its Kueue queue, by Kueue's own arithmetic.
+"""Fit of a job into the quota of its Kueue queue, by Kueue's rules.
 
-A queue's capacity for a resource is its nominal quota and what it may borrow from its cohort. A job that exceeds the
-capacity of every flavor is never admitted. What this account may not read is unknown and no reason for ``never``.
+A queue's capacity for a resource is its nominal quota plus the amount that it may borrow from its cohort. A job that
+exceeds the capacity of every flavor is never admitted. Objects that this account may not read count as unknown, and
+never lead to the verdict ``never``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Queues:
 
 @dataclass(frozen=True)
 class Amount:
-    """Capacity of a queue for a resource in a flavor, and what is available now; None if unknown."""
+    """Capacity of a queue for a resource in a flavor, and the amount available now; None if unknown."""
 
     capacity: float | None
     available: float | None

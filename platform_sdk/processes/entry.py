@@ -28,7 +28,7 @@ def entry(run: Callable[[Path], object], module: str) -> int:
         module: The name after ``-m``, for the usage message.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
-    parser.add_argument("--spec", type=Path, required=True, help="JSON file that says what to do")
+    parser.add_argument("--spec", type=Path, required=True, help="JSON file with the task")
     parser.add_argument("--launcher", type=int, help="id of the process to end with; default: none")
     arguments = parser.parse_args()
     if arguments.launcher is not None:

@@ -1,8 +1,8 @@
 """End child processes together with the process that started them, also if it is killed.
 
 ``python -m platform_sdk.processes.guard OWNER COMMAND…`` runs a command, and ends it on a signal or when the process
-with the id OWNER is gone. A step outlives neither Ctrl-C nor a SIGKILL of the run, and nothing that the step started
-outlives the step: two processes must never write into one run directory. The exit status is the command's.
+with the id OWNER has ended. A step ends on Ctrl-C and on a SIGKILL of the run, and the step's child processes end with
+the step: two processes must never write into one run directory. The exit status is the command's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def child_environment(values: Mapping[str, str]) -> dict[str, str]:
 def end_with(parent: int) -> None:
     """End this process, by SIGKILL, when its ``parent`` ends: two runs must never write into one directory.
 
-    The parent's signals do not reach a process in a session of its own, and a parent that is killed sends none.
+    The parent's signals do not reach a process in another session, and a killed parent sends none.
     """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before the call

@@ -39,7 +39,7 @@ class StepProcesses:
         single_process_reason: why there must not be more than one process, if so.
         server_spec: specification of the vLLM server that runs with them (``sampling.serve.ServedModel``).
         shards: number of processes that share nothing, each of which does one part; None: they are connected.
-        program: image of the user's program that runs beside them on a cluster, if there is one.
+        program: image of the user's program that runs alongside them on a cluster, if there is one.
     """
 
     module: str
@@ -79,7 +79,7 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
         spec_file: JSON file for the module.
 
     Raises:
-        UserError: a process failed, and the others were ended; the message is that of the failed process.
+        UserError: a process failed, and the others were ended; the message comes from the failed process.
         KeyboardInterrupt: SIGINT or SIGTERM ended them.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std

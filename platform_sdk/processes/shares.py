@@ -1,7 +1,7 @@
 """Division of a step's work among the processes of ``torchrun``, on one or several machines.
 
 Every process runs the same step on the same questions. The next items to sample follow from the items so far, which
-all processes know: each process takes its share and sends its results to the others. At the end the first process has
+all processes have: each process takes its share and sends its results to the others. At the end the first process has
 all results, and only the first process scores them: the others end with the phase.
 """
 

@@ -38,7 +38,7 @@ class Chunk:
 def encode_chunks(spec: RetrievalSpec, encoder: Encoder, texts: Sequence[str], start: int) -> Iterator[Chunk]:
     """Yield the vectors of ``texts`` from place ``start`` on, in order.
 
-    With ``spec.processes`` above 1, each process loads the encoder, on a GPU of its own if there are several. On a CPU
+    With ``spec.processes`` above 1, each process loads the encoder, on a separate GPU if there are several. On a CPU
     the vectors are the same bits for any number of processes (see ``encoders``).
 
     Raises:

@@ -49,8 +49,8 @@ def method_of(environment: str, spec: RetrievalSpec) -> RetrievalMethod[Any, Any
     found = environment_of(environment)
     if found is None:
         raise UserError(
-            f"environment {environment!r} has nothing to search; known are {', '.join(ENVIRONMENTS)}; or name a module "
-            "of your own, or a retrieval.method"
+            f"environment {environment!r} has nothing to search; the environments are {', '.join(ENVIRONMENTS)}; "
+            "choose one, your own module, or a retrieval.method"
         )
     return load_method(found.method)
 

@@ -331,8 +331,9 @@ def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
             return
         if spec.backend == "server":  # others may be searching it
             raise UserError(
-                f"collection {name} has another index than retrieval.index asks for ({found.get('index_type')}, "
-                f"{found.get('params') or 'default parameters'}); ask for that one, or drop the index on the server"
+                f"collection {name} has another index than retrieval.index ({found.get('index_type')}, "
+                f"{found.get('params') or 'default parameters'}); set retrieval.index to that index, or drop it on the "
+                "server"
             )
         client.release_collection(name)
         client.drop_index(name, "vector")
@@ -352,6 +353,6 @@ def _compare(vectors: Vectors, texts: Sequence[str], encoder: Encoder) -> None:
     similarity = float(np.dot(now, stored))
     if not similarity > 0.999:
         raise UserError(
-            f"collection {vectors.name} does not hold what {encoder.name} makes of the corpus (similarity "
+            f"collection {vectors.name} does not match the vectors of {encoder.name} for the corpus (similarity "
             f"{similarity:.3f} in the first row): the encoder has changed; drop the collection to rebuild it"
         )

@@ -35,14 +35,14 @@ class Wire(BaseModel):
 
 
 class Query(Wire):
-    """One query, as an agent asks it."""
+    """A query of an agent."""
 
     query: str = Field(max_length=MAX_CHARACTERS, examples=["Who directed the film Casablanca?"])
     scope: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=1024)]] = Field(
         {},
         max_length=16,
-        description="What else the collection's method must know: head, the entity whose triples are searched; "
-        "question_id, where questions have passages of their own.",
+        description="Further input of the collection's method: head, the entity whose triples are searched; "
+        "question_id, the question whose own passages are searched.",
     )
 
     def request(self) -> SearchRequest:
@@ -66,12 +66,12 @@ class SearchBody(Wire):
     )
 
     queries: tuple[Query, ...] = Field(min_length=1, max_length=MAX_QUERIES)
-    k: Whole = Field(ge=1, le=MAX_HITS, description="Most pieces of evidence for each query.")
+    k: Whole = Field(ge=1, le=MAX_HITS, description="Maximum pieces of evidence for each query.")
     collection: str | None = Field(
-        None, max_length=63, description="Which collection; may be left out where there is but one."
+        None, max_length=63, description="Name of the collection; optional if there is only one."
     )
     deadline_ms: Whole | None = Field(
-        None, ge=1, le=600_000, description="How long the caller will wait; the service's own limit if left out."
+        None, ge=1, le=600_000, description="Deadline of the caller; default: the service's limit."
     )
 
 
@@ -97,14 +97,14 @@ def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class Fault(Wire):
-    """Reason why something was not done. ``code`` is for programs, ``message`` says what to do."""
+    """Reason of a failure. ``code`` is for programs, ``message`` for people."""
 
     code: str = Field(examples=["queue_full"])
     message: str = Field(examples=["the queue is full; try again in 2 s"])
 
 
 class Item(Wire):
-    """The outcome of one query: evidence, best first, or what was wrong with the query."""
+    """The outcome of one query: evidence, best first, or the query's error."""
 
     evidence: tuple[Evidence, ...] | None = None
     error: Fault | None = None
@@ -120,7 +120,7 @@ class EncoderFacts(Wire):
     """Encoder of queries and texts."""
 
     name: str
-    digest: str = Field(description="Of its weights, its tokenizer and passage_prefix.")
+    digest: str = Field(description="Digest of its weights, its tokenizer and passage_prefix.")
     query_prefix: str
     passage_prefix: str
 
@@ -182,7 +182,7 @@ class CollectionFacts(Wire):
     name: str
     method: str = Field(description="The retrieval method.")
     settings: dict[str, Any] = Field(description="The settings of the method.")
-    corpus_digest: str = Field(description="Of all that the method searches.")
+    corpus_digest: str = Field(description="Digest of everything that the method searches.")
     encoder: EncoderFacts
     rows: int
 

@@ -76,7 +76,7 @@ def command(served: ServedModel, folder: Path, port: int, *, gpus: int, gpu_byte
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m platform_sdk.sampling.serve")
-    parser.add_argument("--spec", type=Path, required=True, help="JSON file that says what to serve")
+    parser.add_argument("--spec", type=Path, required=True, help="JSON file with the model and settings to serve")
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
     import torch

@@ -1,7 +1,7 @@
-"""Special tokens of a tokenizer: a chat template writes them; a text that spells one does not become one.
+"""Special tokens of a tokenizer: only chat templates write them; the same characters in a text stay ordinary text.
 
 A text of a user, a corpus or another model may contain ``<|im_end|>``. ``as_text`` marks such spellings before the text
-is rendered, and ``encode`` encodes what is marked as ordinary text. Texts without such spellings are unchanged.
+is rendered, and ``encode`` encodes marked spellings as ordinary text. Texts without such spellings are unchanged.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 _MARK = f"{secrets.randbits(64):020d}"
-"""Stands inside a spelling. It is random, so no text contains it, and digits, which templates leave as they are."""
+"""Mark inside a spelling: random, so that no text contains it, and digits, which templates do not change."""
 _THOUGHTS = frozenset({"<think>", "</think>"})
-"""Part of what a policy writes, as calls of functions are; a special token in some tokenizers."""
+"""Tags that a policy writes itself, like function calls; special tokens in some tokenizers."""
 
 
 @lru_cache(maxsize=8)

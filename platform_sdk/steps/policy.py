@@ -55,7 +55,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
 
 def _terms(name: str, path: str | Path) -> Iterator[Terms]:
-    """Yield the terms of a model; for the model of a run, those of the model that the run began with."""
+    """Yield the terms of a model; for the model of a run, the terms of the model that the run began with."""
     from platform_sdk.data.licences import model_terms
     from platform_sdk.sampling.models import RUN
     from platform_sdk.tracking import manifest

@@ -27,11 +27,11 @@ Place = tuple[str, ...]
 class Level(Struct):
     """A level of an axis: its changes to the study's recipe."""
 
-    recipe: str | None = Field(None, description="another recipe instead of the study's")
-    settings: dict[str, Any] = Field(default_factory=dict, description="as --set gives them: dotted name and value")
+    recipe: str | None = Field(None, description="recipe of these cells instead of the study's")
+    settings: dict[str, Any] = Field(default_factory=dict, description="values by dotted name, as in --set")
     model_of: dict[str, str] = Field(
         default_factory=dict,
-        description="the cell whose trained model is the recipe's model: the levels in which it differs from this cell",
+        description="start from the trained model of another cell: the levels in which it differs from this cell",
     )
 
 
@@ -41,17 +41,17 @@ class StudyDocument(Struct):
     title: str
     description: str = ""
     recipe: str = Field(description="path to the base recipe, e.g. pipelines/mygo/world.yaml")
-    settings: dict[str, Any] = Field(default_factory=dict, description="of every cell, as --set gives them")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings of every cell, as in --set")
     axes: dict[str, dict[str, Level]] = Field(min_length=1)
     without: tuple[dict[str, str], ...] = Field((), description="combinations of levels that are left out")
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     metrics: tuple[str, ...] = Field(("em", "f1"), min_length=1)
     baseline: dict[str, str] = Field(
-        default_factory=dict, description="the levels that the other levels of their axes are compared with"
+        default_factory=dict, description="levels to which the other levels of their axes are compared"
     )
     published: tuple[dict[str, str | float], ...] = Field(
         (),
-        description="a row for each cell: its levels, and the paper's values: in percent, counts as they are",
+        description="a row for each cell: its levels, and the paper's values, in percent except for counts",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Compare a cluster with what a teams file needs: one line per requirement, with the remedy where it is not met."""
+"""Compare a cluster with the requirements of a teams file: one line each, with the remedy if it is not met."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Found = Iterator[tuple[FieldPath, str]]
 
 
 def check(spec: TeamsSpec, source: Source, collections: Collection[str]) -> list[Problem]:
-    """Check what fields mean together; return what is worth a warning.
+    """Check the fields against each other; return warnings.
 
     Args:
         spec: The teams.

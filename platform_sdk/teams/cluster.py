@@ -1,4 +1,4 @@
-"""Read a cluster's objects, and tell what is not there from what may not be seen."""
+"""Read a cluster's objects, and distinguish missing objects from objects that this account may not read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster:
         return cls(connect())
 
     def get(self, path: str, *, selector: str = "", accept: str = "application/json") -> Item | None:
-        """Return what the API server has at a path, or None.
+        """Return the API server's object at a path, or None.
 
         Args:
             path: Path of an object, of a collection or of an API group.

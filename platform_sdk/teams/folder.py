@@ -18,7 +18,7 @@ from platform_sdk.teams.manifest import MARK
 from platform_sdk.teams.render import RECORD, TITLE, collections_of, rendered
 
 WHOLE = ("base", "images")
-"""Folders that are copies of hopforge's own: what is not in the copy goes."""
+"""Folders that are copies of hopforge's own: other files in them are deleted."""
 
 
 class Rendering(Struct):
@@ -94,8 +94,9 @@ def _check_ours(folder: Path) -> None:
 
 
 def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write what differs, then delete what is no longer rendered; a rendering that was killed is repeated whole."""
-    # README.md first: by it the next rendering knows the folder. A team's record goes last: by it a removal goes on.
+    """Write changed files, then delete files that are no longer rendered; a killed rendering is repeated completely."""
+    # README.md first, since the next rendering recognises the folder by it. A team's record is deleted last, so that an
+    # interrupted removal can continue.
     written = []
     for name in sorted(files, key=lambda name: (name != "README.md", name)):
         target = folder / name

@@ -11,7 +11,7 @@ from platform_sdk.kubeflow.training_job.runtime import runtimes
 from platform_sdk.teams import queues
 
 Item = dict[str, Any]
-# Room for the pods of steps, which have no GPU, beside the jobs of a team's queue.
+# Quota for the pods of steps, which have no GPU, in addition to the jobs of a team's queue.
 STEPS = {"requests.cpu": 64, "limits.cpu": 128}
 STEPS_MEMORY = 512 * 1024  # MiB
 
@@ -49,7 +49,7 @@ def training_runtimes(name: str, spec: TeamsSpec, template: Mapping[str, Any]) -
 
 
 def cluster_file(name: str, spec: TeamsSpec, template: Mapping[str, Any]) -> Item:
-    """Return the content of a team's ``cluster.yaml``, made from that of ``pipelines/cluster.yaml``."""
+    """Return the content of a team's ``cluster.yaml``, based on ``pipelines/cluster.yaml``."""
     team = spec.teams[name]
     pool = spec.pools[team.job.pool]
     trainer, sampler = (queues.amounts_of(pool, count) for count in (team.job.gpus, team.job.sampler_gpus))

@@ -12,7 +12,7 @@ Item = dict[str, Any]
 GROUP = "mlflow.kubeflow.org"
 RESOURCES = ("datasets", "experiments", "registeredmodels")
 RUN_ACCOUNTS = ("default-editor", "launcher")
-"""Accounts of a run's steps; only steps speak to MLflow, jobs have no token."""
+"""Accounts of a run's steps; only steps connect to MLflow, since jobs have no token."""
 
 
 def users(spec: TeamsSpec) -> Item:

@@ -27,11 +27,11 @@ Item = dict[str, Any]
 SERVICES = "hopforge-services"
 SERVICE = "base/services/retriever/service.yaml"
 TITLE = "# Teams of hopforge"
-"""First line of the folder's README.md, by which the next rendering knows the folder."""
+"""First line of the folder's README.md, by which the next rendering recognises the folder."""
 RECORD = "team.yaml"
-"""A team's part of the teams file, by which it stays as it is when a later file no longer names it."""
+"""A team's part of the teams file, which keeps its manifests unchanged if a later file no longer names the team."""
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
-"""Annotations by which Argo CD and Flux delete no Profile, namespace or volume that a folder no longer has."""
+"""Annotations that stop Argo CD and Flux from deleting Profiles, namespaces and volumes removed from a folder."""
 
 
 def rendered(spec: TeamsSpec, manifests: Path, cluster: Mapping[str, Any]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def rendered(spec: TeamsSpec, manifests: Path, cluster: Mapping[str, Any]) -> di
 
 
 def collections_of(spec: TeamsSpec, manifests: Path) -> dict[str, Item]:
-    """Return the settings of all collections by name: those of ``manifests/base`` and of the file."""
+    """Return the settings of all collections, of ``manifests/base`` and of the file, by name."""
     own = {
         name: {
             "name": name,
@@ -118,7 +118,7 @@ def _cluster(spec: TeamsSpec, manifests: Path) -> dict[str, str]:
 
 
 def _policies(spec: TeamsSpec) -> list[Item]:
-    """Return patches by which the policies know the pools' resources and the teams' runtimes without GPUs."""
+    """Return patches that list the pools' resources and the teams' runtimes without GPUs in the policies."""
     resources = {pool.resource for pool in spec.pools.values()} - {"cpu"} | {"nvidia.com/gpu"}
     runtimes = {"hopforge", *map(jobs.runtime_name, spec.teams)}
     return [

@@ -23,13 +23,13 @@ class TeamUsage(Struct):
     """GPUs that its jobs hold, borrowed ones included."""
     borrowed: int
     idle: int
-    """Part of nominal that its own jobs leave, which others may borrow as far as it lends."""
+    """Nominal GPUs not used by its own jobs; other teams may borrow them up to its lending limit."""
     lent: tuple[int, int] = (0, 0)
-    """Least and most that others hold of it: Kueue counts what is borrowed, and not from whom."""
+    """Minimum and maximum of its GPUs that others use: Kueue counts borrowed GPUs without their lender."""
     pending: int
     """Jobs that wait in its queue, for any pool."""
     oldest: datetime | None = None
-    """Since when the oldest of them waits."""
+    """Start of the oldest job's wait."""
 
 
 class PoolUsage(Struct):
@@ -40,11 +40,11 @@ class PoolUsage(Struct):
     count: int
     used: int
     borrowed: int
-    """GPUs in use beyond their team's nominal, so lent by others: Kueue does not say by whom."""
+    """GPUs in use beyond their team's nominal, so lent by others: Kueue does not report the lender."""
 
 
 class Status(Struct):
-    """Pools and teams as Kueue's objects describe them; ``unseen`` says what could not be read."""
+    """Pools and teams as Kueue's objects describe them; ``unseen`` lists objects that could not be read."""
 
     pools: tuple[PoolUsage, ...]
     teams: tuple[TeamUsage, ...]
@@ -112,7 +112,7 @@ def _usage(name: str, spec: TeamsSpec, queue: Item, oldest: datetime | None) -> 
 
 
 def _with_lent(own: TeamUsage, teams: list[TeamUsage], spec: TeamsSpec) -> TeamUsage:
-    """Return the usage with what the team must have lent and can have lent of all that is borrowed in the pool."""
+    """Return the usage with the minimum and maximum share of the team in all GPUs borrowed in the pool."""
     pool = [team for team in teams if team.pool == own.pool]
     borrowed = sum(team.borrowed for team in pool)
     lendable = {team.team: min(spec.teams[team.team].gpus[team.pool].lent, team.idle) for team in pool}

@@ -43,7 +43,7 @@ class McpTool:
         """Call the server's tool.
 
         Raises:
-            ToolFault: the server is gone, or a call took longer than the timeout.
+            ToolFault: the server has ended, or a call took longer than the timeout.
         """
         return [self._result(call) for call in calls]
 

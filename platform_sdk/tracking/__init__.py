@@ -1,8 +1,8 @@
 """MLflow runs, the audit manifest, lineage.
 
-``start_run`` / ``step_run`` / ``finish_run`` (``runs.py``, ``step.py``) write down what a pipeline run does, without
-mlflow and within milliseconds, in the run directory's journal (``journal.py``). A follower process (``__main__.py``)
-delivers the journal to MLflow while the run lasts (``delivery.py``, ``inputs.py``, ``models.py``, ``traces.py``).
+``start_run`` / ``step_run`` / ``finish_run`` (``runs.py``, ``step.py``) record the events of a pipeline run in the run
+directory's journal (``journal.py``), without mlflow and within milliseconds. A follower process (``__main__.py``)
+delivers the journal to MLflow during the run (``delivery.py``, ``inputs.py``, ``models.py``, ``traces.py``).
 ``manifest.py`` is the hash-chained audit trail; ``listing.py`` reads runs back; ``outcomes.py`` detects
 finished steps.
 """

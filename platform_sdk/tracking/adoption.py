@@ -28,7 +28,7 @@ def given_here(run_dir: Path) -> dict[str, Any]:
 def given_to_step(journal: Path) -> str | None:
     """Return the run that Kubeflow Pipelines created for a step's first attempt; None if it created none.
 
-    A repeated attempt is given another run. Its events belong to the first, beside those of the attempts before.
+    A repeated attempt gets another run, but its events belong to the first run, like the events of earlier attempts.
     """
     given = (event.get("adopt") for event in read(journal)[0] if event["event"] == "started")
     return next((str(run_id) for run_id in given if run_id), None)

@@ -33,7 +33,7 @@ def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) 
 def deliver_inputs(
     client: MlflowClient, models: Models, run_dir: Path, run_id: str, event: Event, recorded_dir: Path
 ) -> None:
-    """Log what a step read: a model, and datasets, which have the run's names if the run logged them.
+    """Log the inputs of a step: a model, and datasets, which have the run's names if the run logged them.
 
     ``recorded_dir`` is the run directory in the sources of datasets.
     """

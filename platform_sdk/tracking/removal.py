@@ -1,4 +1,4 @@
-"""Removal on record: the log holds what was removed from a run, who did it and why, so that it is not missing."""
+"""Recorded removal: the log lists files removed from a run, by whom and why, so that they do not count as missing."""
 
 from __future__ import annotations
 

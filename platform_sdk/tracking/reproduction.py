@@ -116,7 +116,7 @@ def compare_circumstances(
 
 
 def _origin(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return what a run recorded of code, machine, data and its evaluations' settings; who ran it changes no result."""
+    """Return a run's record of code, machine, data and evaluation settings; its user does not affect results."""
     start = next((entry for entry in reversed(entries) if entry.event == STARTED), None)
     origin = {} if start is None else start.origin
     code = {name: value for name, value in origin.items() if name in ("version", "commit", "source", "hardware")}

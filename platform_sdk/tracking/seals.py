@@ -112,7 +112,7 @@ def file_faults(
     """Yield the sealed files that were altered, or removed without a record of their removal.
 
     Args:
-        external: Also compare the files outside the run directory: those of the base model.
+        external: Also compare the files outside the run directory, e.g. the base model's.
         finished: The run has finished, and so has every step. Otherwise the journals show which steps run again.
     """
     removed = removed_paths(run_dir)

@@ -120,8 +120,8 @@ class StepRun:
         Args:
             path: ``PHASE/scores.json``.
             iteration: The number of previous training iterations or updates.
-            model: The digest of the evaluated weights. With ``questions``, the scores are also those of the
-                logged model on that dataset, and of its registered version.
+            model: The digest of the evaluated weights. With ``questions``, the scores are also logged on the logged
+                model with that dataset, and on its registered version.
             questions: The digest of the questions.
         """
         scores = read_object(path)

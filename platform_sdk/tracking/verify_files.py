@@ -143,7 +143,7 @@ class FileCheck:
         ]  # fmt: skip
         lacking = [head for head in dict.fromkeys(named) if head not in heads]
         if lacking and not faults:
-            faults.append(f"no entry {lacking[0][:20]}…, which a journal names")
+            faults.append(f"entry {lacking[0][:20]}… is missing, but a journal refers to it")
         if faults:
             more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
             yield Finding(thing=path.name, kind="altered", expected="a valid chain", found=f"{faults[0]}{more}")

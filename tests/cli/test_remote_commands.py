@@ -209,10 +209,10 @@ def test_expired_session_is_reported_and_no_success_claimed(shell: Shell) -> Non
     out, err = watching.communicate(timeout=60)
     assert watching.returncode == 2
     assert "pending" in out
-    assert "a page to log in, perhaps" in err
+    assert "perhaps a login page" in err
     out, err = shell("cancel", run["display_name"], status=2)
     assert out == ""
-    assert "a page to log in, perhaps" in err
+    assert "perhaps a login page" in err
     assert run["state"] == "PENDING"
 
 

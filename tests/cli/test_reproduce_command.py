@@ -103,7 +103,7 @@ def test_run_that_cannot_be_reproduced_is_refused_before_anything_runs(tmp_path:
     with pytest.raises(UserError, match="has not finished"):
         invoke(run, "-o", tmp_path / "again")
     Journal(run_file(run)).append("ended", status="FINISHED")
-    with pytest.raises(UserError, match="is the run that is to be reproduced"):
+    with pytest.raises(UserError, match="is the run to reproduce"):
         invoke(run, "-o", run)
     with refused("run.unknown"):
         invoke(tmp_path / "nothing", "-o", tmp_path / "again")

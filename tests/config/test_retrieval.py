@@ -102,7 +102,7 @@ def test_the_encoders_settings_are_all_that_the_loader_takes() -> None:
             "method=tests.retrieval.conftest",
             "retrieval.method: tests.retrieval.conftest:METHOD cannot be found: .* METHOD",
         ),
-        ("settings={k: 3}", "retrieval.settings: settings are those of a method: name it in retrieval.method"),
+        ("settings={k: 3}", "retrieval.settings: settings need a method: set retrieval.method"),
         (
             "method=none --set retrieval.settings={k: 3}",
             "retrieval.settings: there is no setting k; known are none",

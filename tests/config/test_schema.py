@@ -33,7 +33,7 @@ BEYOND = {
     "credentials in a recipe": r"user:password@|is not a setting|must not hold",
     "addresses": r": an endpoint is named|: a Milvus server's address|is neither a server|service's address is",
     "retrieval: its method, and that method's settings": r"there is no retrieval method|names no module|is refused"
-    r"|cannot be found|settings are those of a method|there is no setting"
+    r"|cannot be found|settings need a method|there is no setting"
     r"|validation errors? for|collection names what",
     "retrieval: what the back end has": r"^index\.",
     "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds|^extra\.\w+ must be",

@@ -1,4 +1,4 @@
-"""Inject deliberate faults one by one and say which test notices each, and how soon.
+"""Inject deliberate faults one by one and report which test detects each, and after how many seconds.
 
     python -m tests.faults [--only NAME] [--quick] [--json]
 
@@ -30,7 +30,7 @@ SKIPPED = shutil.ignore_patterns(".git", ".venv*", "runs", "*.egg-info", "__pyca
 
 @dataclass(frozen=True)
 class Outcome:
-    """The first test that failed and after how many seconds; None where the fault survived."""
+    """The first test that failed, and after how many seconds; None if the fault survived."""
 
     fault: str
     caught_by: str | None

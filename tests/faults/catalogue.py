@@ -1,4 +1,4 @@
-"""Deliberate faults: small patches of the library or manifests, each with the tests that should notice it first."""
+"""Deliberate faults: small patches of the library or manifests, each with the tests that should detect it first."""
 
 from __future__ import annotations
 

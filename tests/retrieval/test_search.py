@@ -160,7 +160,9 @@ def test_own_passages_must_be_in_the_corpus(run_dir: Path, sentences: list[str])
 
 
 def test_environments_with_nothing_to_search_are_refused(run_dir: Path) -> None:
-    with pytest.raises(UserError, match="'distractor' has nothing to search; known are own-text, own-kg, 2wiki-text"):
+    with pytest.raises(
+        UserError, match="'distractor' has nothing to search; the environments are own-text, own-kg, 2wiki-text"
+    ):
         build_index(run_dir, SPEC, "distractor")
     write_jsonl(run_dir / "corpus/triples.jsonl", Triple, [])
     with pytest.raises(UserError, match="retrieval method triples searches triples, and there are none"):

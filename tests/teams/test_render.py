@@ -391,7 +391,7 @@ def gpus_are_reached_through_the_own_queue(case: Case) -> None:
                 assert (refusals_of(rules, Request(own, **allowed)) == []) == taken
             bare = backend.render(replace(job, spec=cluster.job.model_copy(update={"queue": None, "priority": None})))
             said = refusals_of(rules, Request(bare, **allowed))
-            assert [message.split(":")[0] for message in said] == ["a job that asks for GPUs names a queue"] * bool(
+            assert [message.split(":")[0] for message in said] == ["a job with GPUs needs a queue"] * bool(
                 asks or (backend is trainjob and sidecar is not None)
             )
         own_people = [next(iter(case.members[name])), f"system:serviceaccount:{name}:default-editor"]
@@ -401,7 +401,7 @@ def gpus_are_reached_through_the_own_queue(case: Case) -> None:
             pod = {"kind": "Pod", "metadata": forged, "spec": {"containers": [container]}}
             for user in (*own_people, *sorted(case.auditors)[:1]):
                 said = refusals_of(rules, Request(pod, user=user, namespace=name))
-                assert any("asks for GPUs" in message for message in said) == (resource != "cpu")
+                assert any("job with GPUs needs" in message for message in said) == (resource != "cpu")
 
 
 try:

@@ -29,7 +29,7 @@ PERMANENT = re.compile(
     r"|Error \d+ \(2[23]\w{3}\)"
 )
 """User errors that Kubeflow Pipelines reports as HTTP 500; the last are the database's data and key errors."""
-IDS = {  # what every answer of these types has
+IDS = {  # required fields of these response types
     "V2beta1Run": "run_id",
     "V2beta1Experiment": "experiment_id",
     "V2beta1Pipeline": "pipeline_id",
@@ -83,8 +83,8 @@ class Server:
 
             client = kfp.Client(
                 host=self.host,
-                # Not used, since every call names its own; without one the client would ask the server, and write
-                # what it hears into the user's home.
+                # Not used, since every call sets its namespace; without one the client would request it from the
+                # server, and write it into the user's home directory.
                 namespace="-",
                 existing_token=self._access.token,
                 cookies=self._access.cookies,
@@ -106,11 +106,11 @@ class Server:
         """
         if self.multi_user and not asked:
             raise UserError(
-                f"{self.host} has many users: give the namespace with --namespace N", code="cluster.namespace-needed"
+                f"{self.host} is a multi-user installation; pass --namespace N", code="cluster.namespace-needed"
             )
         if not self.multi_user and asked:
             raise UserError(
-                f"{self.host} is installed for a single user and runs everything in its own namespace; leave out "
+                f"{self.host} is a single-user installation, which runs everything in its own namespace; remove "
                 f"--namespace {asked}",
                 code="cluster.single-user",
             )
@@ -163,20 +163,20 @@ class Server:
         try:
             answer = method(*arguments, **options, _request_timeout=TIMEOUT)
         except NotJson as error:
-            raise UserError(self._stranger("answers, but not as Kubeflow Pipelines does")) from error
+            raise UserError(self._stranger("responded, but is not Kubeflow Pipelines")) from error
         except ApiException as error:
             raise self._refusal(error) from error
         except (HTTPError, OSError) as error:
             raise self._failure(error) from error
         name = IDS.get(type(answer).__name__)
         if name is not None and not getattr(answer, name):
-            raise UserError(self._stranger(f"answers without the {name} that Kubeflow Pipelines gives"))
+            raise UserError(self._stranger(f"responded without the field {name} of Kubeflow Pipelines"))
         return answer
 
     def _stranger(self, what: str) -> str:
         return (
-            f"{self.host} {what} (a page to log in, perhaps, because a session has ended); check --host, and give a "
-            f"token ({TOKEN}, {TOKEN_FILE}) or the cookies of a session ({COOKIES})"
+            f"{self.host} {what} (perhaps a login page, because a session has expired); check --host, and give a token "
+            f"({TOKEN}, {TOKEN_FILE}) or a session's cookies ({COOKIES})"
         )
 
     def _refusal(self, error: Any) -> Exception:
@@ -184,17 +184,17 @@ class Server:
         reason = _message(error)
         said = _brief(reason)
         if not error.status:
-            return UserError(self._stranger(f"answers what cannot be understood: {said}"))
+            return UserError(self._stranger(f"sent an unreadable response: {said}"))
         if 300 <= error.status < 400:
             # Without the query, which may hold secrets.
             place = urlsplit(urljoin(self.host, (error.headers or {}).get("Location", "")))
-            return UserError(self._stranger(f"sends one on to {place.scheme}://{place.netloc}{place.path}"))
+            return UserError(self._stranger(f"redirects to {place.scheme}://{place.netloc}{place.path}"))
         if error.status == 409:
             return Conflict(f"{self.host} refuses: {said}")
         if error.status in (401, 403):
             return UserError(
-                f"{self.host} refuses (HTTP {error.status}): {said}; is the namespace there and yours, and the "
-                f"token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) still good?"
+                f"{self.host} refuses (HTTP {error.status}): {said}; check that the namespace exists and is yours, and "
+                f"that the token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) is still valid"
             )
         if error.status in TRANSIENT and not PERMANENT.search(reason):
             return TransientError(f"{self.host} answers HTTP {error.status}: {said}", unsent=error.status in UNSENT)
@@ -214,8 +214,7 @@ class Server:
             )
         if tls is not None and not isinstance(tls, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
             return UserError(
-                f"no TLS can be spoken with {self.host}: {_brief(str(tls))}; if it speaks plain HTTP, say http://… in "
-                "--host"
+                f"TLS handshake with {self.host} failed: {_brief(str(tls))}; for plain HTTP use --host http://…"
             )
         return TransientError(
             f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}",

@@ -91,7 +91,7 @@ def _sought(server: Server, text: str, namespace: str | None) -> str:
         raise UserError(f"there is no run {text!r}{where}")
     if len(matching) > 1:
         names = "\n".join(f"  {one.run_id}  {one.display_name}  {one.state}" for one in matching[:10])
-        raise UserError(f"{len(matching)} runs are called {text!r}; give more of the id:\n{names}")
+        raise UserError(f"{len(matching)} runs have the name {text!r}; give more of the id:\n{names}")
     return str(matching[0].run_id)
 
 

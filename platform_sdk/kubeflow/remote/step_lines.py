@@ -21,8 +21,8 @@ FRAME = re.compile(
 def own_lines(lines: Iterator[str], *, complete: bool = True) -> Iterator[str]:
     """Return the lines between the step's inputs and its outputs.
 
-    In a ``complete`` log without inputs, all lines are returned but those of the launcher and Argo: the step failed
-    before it began. The same holds for a log that begins with something else, e.g. because it was rotated.
+    If a ``complete`` log has no inputs, the step failed before it began: all lines are returned except the launcher's
+    and Argo's. The same applies to a log that begins with other lines, e.g. because it was rotated.
     """
     before: list[str] | None = None  # lines until the inputs begin
     in_input = False

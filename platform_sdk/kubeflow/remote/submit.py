@@ -89,7 +89,7 @@ def submit(
         runtime_config=kfp_server_api.V2beta1RuntimeConfig(
             parameters=form_values(recipe) | {SUBMITTED_BY: user_name()}
         ),
-        # The experiment in which Pipelines' MLflow plugin, where it is on, creates the runs that ours adopt.
+        # The MLflow experiment in which Pipelines' MLflow plugin, if enabled, creates the runs that ours adopt.
         plugins_input={
             "mlflow": {"experiment_name": cluster.environment.get("MLFLOW_EXPERIMENT_NAME", recipe.pipeline.name)}
         },

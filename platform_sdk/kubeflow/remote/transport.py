@@ -29,7 +29,7 @@ class Transport(RESTClientObject):  # type: ignore[misc]
 
         Raises:
             NotJson: the answer is not JSON.
-            ApiException: the server's status says so, redirections included.
+            ApiException: the server responded with an error status or a redirection.
         """
         try:
             answer = super().request(*arguments, **options)

@@ -250,10 +250,10 @@ class ClusterApi:
 
 
 def serves(connection: Any, group: str, version: str, plural: str) -> bool:
-    """Return True if the API server knows this kind.
+    """Return True if the API server serves this kind.
 
     Raises:
-        Forbidden: this account may not ask for the kinds of a group.
+        Forbidden: this account may not list the kinds of a group.
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     try:

@@ -52,7 +52,7 @@ HEARTBEAT = "hopforge.dev/heartbeat"
 RAN = "hopforge.dev/ran-seconds"
 """Annotation with the seconds for which a job has been admitted, up to its last heartbeat."""
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Create the rendezvous store anew at every restart. By default, the launcher's store outlives the processes, and a
+"""Create the rendezvous store again at every restart. By default, the launcher's store outlives the processes, and a
 fast process finds the previous address of another (pytorch/pytorch#135712)."""
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

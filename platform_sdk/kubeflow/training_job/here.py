@@ -84,7 +84,7 @@ def describe(
     spec, sampler, served = cluster.job, cluster.job.sampler, processes.server_spec
     if sampler is None and (served is not None or (processes.vllm and not processes.trains)):
         raise UserError(
-            "the recipe samples with vLLM, but the cluster's file does not say where it is: give job.sampler an image "
+            "the recipe samples with vLLM, but the cluster file names no image with vLLM: give job.sampler an image "
             "(and resources), or take sampling.engine transformers"
         )
     if processes.vllm and not processes.trains and sampler is not None:

@@ -72,7 +72,7 @@ def check_queueing(spec: JobSpec, connection: Any = None) -> str:
     """Check, before a run starts, that Kueue manages the kind of job that it will create.
 
     Returns:
-        What could not be checked and why; empty if the check passed or there is no queue.
+        The reason if the check was not possible; empty if it passed or there is no queue.
 
     Raises:
         UserError: Kueue's configuration leaves that kind out.

@@ -35,7 +35,7 @@ from platform_sdk.tracking.usage import DIGITS
 
 T = TypeVar("T")
 Record = Callable[[JobUse], None]
-"""Takes what a job has used so far."""
+"""Record a job's resource use so far."""
 
 RETRY_SECONDS = 10.0  # between attempts to reach the API server
 HEARTBEAT_SECONDS = 60.0
@@ -58,10 +58,10 @@ def run_job(
     is then another attempt, which resumes from the last checkpoint.
 
     Args:
-        tell: called at every change of state, with the reason the cluster gives.
-        record: called once, however this ends, with the pods, images and GPU-hours of the job: the time from admission
-            to its end, or until now, times its GPUs. The count goes on where an earlier launcher, even a killed one,
-            has left it.
+        tell: called at every change of state, with the reason that the cluster reports.
+        record: called once, also on failure, with the pods, images and GPU-hours of the job: the time from admission to
+            its end, or until now, times its GPUs. The count includes the time under earlier launchers, even killed
+            ones.
 
     Raises:
         UserError: the job failed, restarted its pods too often, waited or ran for too long, was deleted, differs from
@@ -140,7 +140,7 @@ class _Follower:
         return now
 
     def used(self) -> JobUse:
-        """Return what the job has used so far."""
+        """Return the job's resource use so far."""
         now = self._count() if self._ended is None else self._ended
         seconds = self._spent[False]
         return JobUse(

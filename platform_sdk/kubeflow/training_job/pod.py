@@ -20,7 +20,7 @@ WORKSPACE, SHARED_MEMORY, SCRATCH = "workspace", "shared-memory", "scratch"
 PROGRAM, PROGRAM_RUNNER, PROGRAM_SCRATCH = "program", "program-runner", "program-scratch"
 """Container of a user's program, and its volumes; ``program-runner`` is also the container that copies the runner."""
 PROGRAM_USER = 10002
-"""User and group of a program: not those of the other containers."""
+"""User and group of a program, different from the other containers'."""
 PROGRAM_PORT = 8700
 _RUNNER_IN_IMAGE, _RUNNER = "/usr/local/bin/hopforge-runner", "/runner/hopforge-runner"
 
@@ -75,7 +75,7 @@ def server(sampler: SamplerSpec, workspace: Workspace, gpu_resource: str) -> dic
     """
     own = sampler.resources
     resources = amounts(own.cpu, own.memory, own.gpus, gpu_resource)
-    # Asked from within: the server listens on the pod's own loopback only, where the kubelet does not come.
+    # Probed from within the pod: the server listens on the pod's loopback only, which the kubelet cannot reach.
     address = f"'{SAMPLER_HOST}', {SAMPLER_PORT}, timeout=5"
     ask = f"h = http.client.HTTPConnection({address}); h.request('GET', '{SAMPLER_HEALTH}')"
     probe = f"import http.client, sys; {ask}; sys.exit(h.getresponse().status != 200)"

@@ -1,7 +1,7 @@
 """ClusterTrainingRuntime of TrainJobs: the pod settings that all jobs of a cluster share.
 
-A TrainJob patches its runtime. Its patch can mount a volume only once, and Kueue writes it back with the fields that
-Trainer 2.2 knows, so the patch holds the run's own settings and the runtime all others.
+A TrainJob patches its runtime. The patch can mount a volume only once, and Kueue writes it back with only the fields of
+Trainer 2.2. So the patch contains the run's own settings, and the runtime all others.
 
 ``python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml`` prints the runtimes of a cluster file: one for
 jobs, with ``job.sampler`` another for jobs with a vLLM server, whose container no patch could add, and with

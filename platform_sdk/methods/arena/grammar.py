@@ -91,8 +91,8 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
     if any(section(text, name) is None for name in names):
         return False
     for name in names:
-        # Every tag occurs once, so that what lies between a section's tags can hold no other section of the form
-        # without that section missing where it should stand.
+        # Every tag occurs once. So if a section's text contained another section, that section would be missing at
+        # its own position.
         text = text.lstrip()
         if not text.startswith(f"<{name}>"):
             return False

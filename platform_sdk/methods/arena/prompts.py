@@ -51,8 +51,8 @@ def instruction(style: Style, form: Form, *, passages: bool = True) -> str:
 def opening(question: str, passages: Sequence[Passage], style: Style = "standard") -> str:
     """The user's message; without passages it is the question.
 
-    In the compact style the question comes last: a small model finds in what it has read what it is asked for now, but
-    can hardly know what to keep of what it reads for a question from before.
+    In the compact style the question comes last: small models find the answer in earlier passages more reliably than
+    they remember a question while reading the passages.
     """
     asked, numbered = f"Question : {question}", _numbered(passages)
     return "\n".join([asked, *numbered] if style == "standard" else [*numbered, asked])

@@ -1,7 +1,7 @@
 """Explanations by rule: the sentences of a question's gold passages that its annotations point to.
 
-ARENA's demonstrations are explanations by a strong model (appendix D). A model too small to explain can only be shown
-what a rule writes from the gold passages and the answer.
+ARENA's demonstrations are explanations by a strong model (appendix D). For a model too small to write explanations, a
+rule builds them from the gold passages and the answer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from platform_sdk.records import Passage, Question
 def quoted(question: Question) -> str | None:
     """Return sentences of the gold passages, each followed by its passage's number in brackets; None without any.
 
-    These are the supporting sentences where the dataset annotates them, otherwise of each gold passage the first
-    sentence that holds what the passage is needed for: the object of a gold triple about it, the answer of its hop, or
-    the answer. They are in the order of the hops if there are any, or of the triples, or of the gold passages where a
-    passage has another title than the head of its triple; without either, passages that hold the answer come last.
+    These are the supporting sentences if the dataset annotates them; otherwise, for each gold passage, the first
+    sentence that contains the passage's contribution: the object of a gold triple about it, the answer of its hop, or
+    the answer. They are in the order of the hops if there are any, or of the triples, or of the gold passages if a
+    passage's title is not the head of its triple; without either, passages that contain the answer come last.
     """
     quotes = [
         f"{sentence} [{place + 1}]"
@@ -54,7 +54,7 @@ def _supporting(question: Question, place: int) -> list[str]:
 
 
 def _needed(question: Question, passage: Passage) -> tuple[str, ...]:
-    """Return the texts of which one is what the passage is needed for."""
+    """Return the possible contributions of a passage: a sentence with any of these texts is quoted."""
     hops = [hop.answer for hop in question.decomposition if hop.passage == passage.id]
     triples = [triple.tail for triple in question.gold_triples if triple.head == passage.title]
     needed = hops or triples

@@ -1,4 +1,4 @@
-"""Settings of ARENA. Defaults are the paper's, where it gives them."""
+"""Settings of ARENA. Defaults are the paper's values, if it gives them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from platform_sdk.config.struct import Struct, equal_to
 class Weights(Struct):
     """Weights of the components in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
 
-    format: float = Field(1.0, ge=0, le=1_000_000, description="of a response in the required form (0 or 1)")
-    accuracy: float = Field(1.0, ge=0, le=1_000_000, description="of a right answer (0 to 1)")
-    relevance: float = Field(1.0, ge=0, le=1_000_000, description="of naming the gold passages (0 to 1)")
-    bonus: float = Field(1.0, ge=0, le=1_000_000, description="of all three at once (0 or 10)")
+    format: float = Field(1.0, ge=0, le=1_000_000, description="weight of the format reward (0 or 1)")
+    accuracy: float = Field(1.0, ge=0, le=1_000_000, description="weight of the reward for a right answer (0 to 1)")
+    relevance: float = Field(
+        1.0, ge=0, le=1_000_000, description="weight of the relevance reward, for cited gold passages (0 to 1)"
+    )
+    bonus: float = Field(1.0, ge=0, le=1_000_000, description="weight of the bonus for all three (0 or 10)")
 
 
 class ExtraReward(Struct):
@@ -27,7 +29,7 @@ class ExtraReward(Struct):
     function: str = Field(
         pattern=r"^[\w.]+:\w+$", description="module:function, takes a platform_sdk.records.Rollout and returns a float"
     )
-    weight: float = Field(1.0, description="what it counts in the sum; negative: it is a penalty")
+    weight: float = Field(1.0, description="weight in the sum; negative: a penalty")
 
     @field_validator("function")
     @classmethod
@@ -41,10 +43,10 @@ class RewardSpec(Struct):
 
     format: Literal["strict", "compat"] = Field("strict", description="compat: the published code's pattern")
     accuracy: Literal["em", "f1", "judge"] = Field(
-        "em", description="how an answer is compared with the gold ones: exactly, by shared words, or by a judge model"
+        "em", description="comparison of the answer with the gold answers: exact, by shared words, or by a judge model"
     )
-    judge: JudgeSpec | None = Field(None, description="who judges, for accuracy judge")
-    weights: Weights = Field(Weights(), description="what each part counts in the sum")
+    judge: JudgeSpec | None = Field(None, description="the judge model, for accuracy judge")
+    weights: Weights = Field(Weights(), description="weight of each component in the sum")
     extra: dict[str, ExtraReward] = Field(
         default_factory=dict, description="further rewards by name, each of one function"
     )
@@ -75,9 +77,9 @@ class AgentSpec(Struct):
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a response while training")
-    candidates: int = Field(2, ge=2, le=100, description="sure: answers that are weighed against each other")
+    candidates: int = Field(2, ge=2, le=100, description="sure: number of candidate answers")
     follow_ups: int = Field(4, ge=1, le=1000, description="self_ask: maximum questions that the model asks itself")
-    rewards: RewardSpec = Field(RewardSpec(), description="what a response is worth")
+    rewards: RewardSpec = Field(RewardSpec(), description="the reward of a response")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -95,7 +97,7 @@ class SamplingSettings(SamplingSpec):
         0.9,
         ge=0,
         le=100,
-        description="randomness of sampling; 1: the model's own probabilities, 0: always the most probable token",
+        description="sampling temperature; 1: the model's probabilities, 0: greedy",
     )
 
 
@@ -106,19 +108,17 @@ class EvaluationSettings(EvaluationSpec):
         0.9,
         ge=0,
         le=100,
-        description="randomness of the answers, as in the paper's rollouts; 0: always the most probable token",
+        description="sampling temperature of the answers, the paper's value; 0: greedy",
     )
-    greedy: bool = Field(True, description="also answer with the most probable tokens, as em_greedy, f1_greedy")
+    greedy: bool = Field(True, description="also answer greedily: em_greedy, f1_greedy")
     max_tokens: int = Field(1024, ge=1, le=1_000_000, description="maximum tokens of a response")
-    judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
+    judge: JudgeSpec | None = Field(None, description="also score the answers with this judge model")
 
 
 class DemonstrationSpec(Struct):
     """Data of a supervised baseline (ARENA, appendix D); the agent's form selects the baseline."""
 
-    questions: int | None = Field(
-        None, ge=1, le=10_000_000, description="how many of the training questions; null: all"
-    )
+    questions: int | None = Field(None, ge=1, le=10_000_000, description="number of training questions; null: all")
     explanations: Literal["sampled", "quoted"] = Field(
         "sampled",
         exclude_if=equal_to("sampled"),

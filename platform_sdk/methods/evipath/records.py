@@ -61,7 +61,7 @@ class Example(Record):
         encoder: digest of the encoder for comparing evidence.
         tokens: number of tokens sampled for this example.
         calls: number of calls of the teacher's model.
-        attempts: number of attempts at the path; tokens and calls are those of all.
+        attempts: number of attempts at the path; ``tokens`` and ``calls`` are totals of all attempts.
     """
 
     KIND: ClassVar[str] = "evipath_example"

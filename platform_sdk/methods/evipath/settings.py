@@ -30,28 +30,28 @@ class SynthesisSpec(Struct):
 
     mode: Literal["abductive", "answer-only", "deductive"] = Field(
         "abductive",
-        description="what an LLM teacher is told: answer and gold evidence; the answer alone; neither. "
-        "Without the evidence it searches as the agent does.",
+        description="input of an LLM teacher: answer and gold evidence; only the answer; neither. "
+        "Without the evidence the teacher searches like the agent.",
     )
     unit: Literal["passage", "sentence"] = Field(
         "passage",
-        description="what a piece of evidence from texts is; sentence (the paper's, table 11) needs a dataset that "
-        "annotates supporting sentences: hotpotqa, 2wikimultihopqa",
+        description="unit of evidence in texts; sentence (the paper's choice, table 11) needs a dataset that annotates "
+        "supporting sentences: hotpotqa, 2wikimultihopqa",
     )
     tau: float = Field(
         0.9,
         ge=-1,
         le=1,
-        description="similarity of evidence to the sub-answer above which it counts, as a cosine (1: equal)",
+        description="minimum cosine similarity of evidence to the sub-answer (1: equal)",
     )
     shown: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description="maximum pieces of evidence an executor is shown; null: all of the question's",
+        description="maximum pieces of evidence in an executor's prompt; null: all of the question's",
     )
     distractors: int = Field(
-        8, ge=0, le=10_000, description="passages drawn from the corpus for a question without a context of its own"
+        8, ge=0, le=10_000, description="passages drawn from the corpus for a question without its own passages"
     )
     questions: int | None = Field(None, ge=1, le=10_000_000, description="questions drawn; null: all (scaling curve)")
     max_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one turn of an LLM teacher")
@@ -69,8 +69,8 @@ class LearningSpec(Struct):
         0.0,
         ge=0,
         le=1,
-        description="share of sub-questions that an executor also sees without the gold evidence, to learn to say "
-        "that nothing was found; 0 as in the paper",
+        description="share of sub-questions that are also trained without the gold evidence, so that the executor "
+        "learns to report that nothing was found; the paper: 0",
     )
 
 
@@ -79,5 +79,5 @@ class EvaluationSettings(EvaluationSpec):
 
     demonstrate: tuple[Role, ...] = Field(
         (),
-        description="roles whose prompts show worked paths, as the paper's untrained rows do; not with compact prompts",
+        description="roles with worked paths in their prompts (the paper's untrained rows); not with compact prompts",
     )

@@ -1,9 +1,9 @@
 """The message grammar of Mujica: an agent's text in, a typed action out.
 
 Source: Mujica-MyGO, section 3.2 and the project's specification of its tags. A turn is exactly one
-``<think>`` section followed by one kind of action; anything else is malformed, and the reason is told
-to the agent as a short observation. White space between tags, brackets and words carries no meaning,
-since word-level tokenizers put it everywhere.
+``<think>`` section followed by one kind of action; anything else is malformed, and the agent gets the
+reason as a short observation. White space between tags, brackets and words is ignored, since
+word-level tokenizers add it everywhere.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Program: any agent that speaks the OpenAI protocol, unchanged, trained by every trainer on its answers."""
+"""Program: any agent that uses the OpenAI API, without changes, trained by every trainer on its answers."""

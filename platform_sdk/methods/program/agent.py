@@ -1,7 +1,7 @@
-"""The agent: a program of the user's, whose requests for completions and searches the rollout loop answers.
+"""The agent: a user's program, whose requests for completions and searches the rollout loop answers.
 
 Every thread of calls is a trajectory of sampled tokens (see ``platform_sdk.gateway.threads``); the thread that has the
-answer is the main one. The program is told the question, and never its answers or gold evidence.
+answer is the main one. The program gets the question, and never its answers or gold evidence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROLE = "agent"
 
 @dataclass
 class Failures:
-    """Failed attempts of a process, by outcome and what was last complained of."""
+    """Failed attempts of a process, by outcome and last error message."""
 
     maximum: float
     attempts: int = 0
@@ -76,7 +76,7 @@ class ProgramAnswer:
 
 @dataclass(frozen=True)
 class ProgramAgent(PolicyAgent):
-    """The program that ``spec`` describes, behind a gateway."""
+    """The program that ``spec`` describes, with its gateway."""
 
     spec: AgentSpec
     program: Program
@@ -100,7 +100,7 @@ class ProgramAgent(PolicyAgent):
         return rollout
 
     def told(self, question: Question) -> dict[str, Any]:
-        """Return what the program gets: the question, and its passages where the recipe gives them; never answers."""
+        """Return the program's input: the question, and its passages if the recipe gives them; never answers."""
         told: dict[str, Any] = {"id": question.id, "question": question.text}
         if self.gives_passages:
             told["passages"] = [passage.model_dump(mode="json") for passage in question.context]

@@ -38,9 +38,9 @@ class ProgramCheck:
 
     Attributes:
         rollout: the session as training would record it.
-        problems: what would keep the policy from learning from such sessions; a recipe with one should not be trained.
-        warnings: what makes training slower or different from what the program's author may expect.
-        notes: what was decided for this machine.
+        problems: reasons why the policy cannot learn from such sessions; do not train a recipe that has one.
+        warnings: reasons why training may be slower, or different from what the program's author may expect.
+        notes: settings that were changed for this machine.
         seconds: wall time of the session.
     """
 
@@ -76,11 +76,11 @@ def check(recipe: Recipe, folder: Path, question: str | None = None) -> ProgramC
     """Run one session of a recipe's program with the recipe's policy before training.
 
     Args:
-        folder: gets the corpus and the index; those that are there from an earlier check are used.
-        question: what is asked; by default the first evaluation question.
+        folder: directory of the corpus and the index, which are reused if an earlier check wrote them.
+        question: text of the question; by default the first evaluation question.
 
     Raises:
-        UserError: the recipe is of another method, has no questions, or its data, model or command are missing.
+        UserError: the recipe has another method or no questions, or its data, model or command are missing.
     """
     method = load_method(recipe.pipeline.document.method)
     if method.name != "program":
@@ -161,7 +161,7 @@ def problems(rollout: Rollout) -> Iterator[str]:
 
 
 def warnings(rollout: Rollout, spec: AgentSpec) -> Iterator[str]:
-    """Yield what makes training slower, or different from what the program's author may expect."""
+    """Yield reasons why training may be slower, or different from what the program's author may expect."""
     end = rollout.program
     reasons = end.threads if end else ()
     calls = [len(agent_turns(trajectory)) for _, trajectory in threads(rollout)]

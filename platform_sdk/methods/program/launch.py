@@ -23,7 +23,7 @@ from platform_sdk.retrieval.index import method_of
 from platform_sdk.sampling.engine import SamplingParams
 
 NO_LIMIT = 2**31
-"""Prompt length where the recipe states none: the engine refuses what is too long for it."""
+"""Prompt length if the recipe sets none: the engine rejects prompts that are too long for it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def program_agent(
 
 
 def program_of(spec: AgentSpec) -> Program:
-    """Return what a recipe's settings run. A command with an image runs there, by the runner of this job's pod."""
+    """Return the program of a recipe's settings. The pod's runner runs a command with an image in that image."""
     if spec.image is not None:
         runner = os.environ[PROGRAM_RUNNER] if spec.command else ""
         return Program(spec.command or (), spec.url or "", runner, (), spec.seconds, spec.output_bytes)

@@ -1,4 +1,4 @@
-"""Training of any program that speaks the OpenAI protocol, behind a gateway that records exact tokens."""
+"""Training of any program that uses the OpenAI API, through a gateway that records exact tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from platform_sdk.training.credit import Credit
 
 
 class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
-    """A program of the user's, trained online by GRPO, by selection, or on another model's sessions."""
+    """A user's program, trained online by GRPO, by selection, or on another model's sessions."""
 
     name = "program"
     agent_settings = AgentSpec

@@ -32,16 +32,16 @@ class SessionsSpec(Struct):
     )
     questions: int | None = Field(None, ge=1, le=10_000_000, description="training questions; null: all")
     attempts: int = Field(1, ge=1, le=65_536, description="maximum sessions of one question")
-    accepted: int = Field(1, ge=1, le=65_536, description="sessions of one question that are learned from")
+    accepted: int = Field(1, ge=1, le=65_536, description="sessions of one question to train on")
     reward: Literal["f1", "em", "own"] = Field(
         "em", description="reward of a session: token F1, exact match, or agent.reward"
     )
-    threshold: float = Field(1.0, ge=0, le=1, description="minimum reward of a session that is learned from")
+    threshold: float = Field(1.0, ge=0, le=1, description="minimum reward of a session to train on")
     temperature: float | None = Field(None, ge=0, le=2, description="the teacher's temperature; null: not sent")
     max_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="maximum tokens of a completion; null: agent.max_tokens"
     )
-    concurrent: int = Field(8, ge=1, le=1024, description="sessions at once")
+    concurrent: int = Field(8, ge=1, le=1024, description="concurrent sessions")
     timeout: float = Field(120.0, gt=0, le=86_400, description="timeout of a request, in seconds")
     retries: int = Field(
         5, ge=0, le=100, description="retries with backoff after a timeout, a lost connection, HTTP 429 or 5xx"

@@ -17,7 +17,7 @@ from platform_sdk.methods.program.settings import SessionsSpec
 from platform_sdk.sampling.engine import SamplingParams
 
 REFUSED = (400, 413, 422)
-"""Statuses of requests that the teacher does not accept, e.g. a prompt that is too long: the program is told."""
+"""Statuses of requests that the teacher rejects, e.g. a prompt that is too long; the program gets the error."""
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ class CreditSpec(AdvantageSpec):
     """
 
     baseline: Literal["step", "trajectory", "return_to_go"] = Field(
-        description="what a step is compared with: the group's steps at the same index, all steps of the group, or all "
-        "steps, each with the rewards that are still to come"
+        description="baseline of a step: the group's steps at the same index, all steps of the group, or all steps "
+        "with their rewards-to-go"
     )
     progress_weight: float = Field(ge=0, le=1_000_000, description="λ1: weight of the step progress; 0: not estimated")
     structure_weight: float = Field(ge=0, le=1_000_000, description="λ2: weight of the structure reward")
     estimator: Literal["sampling", "likelihood"] | None = Field(
         None,
-        description="how step progress is estimated: by completions from each history, or by the probability of the "
-        "gold answer; required if progress_weight is above 0",
+        description="estimator of step progress: completions from each history, or the probability of the gold answer; "
+        "required if progress_weight is above 0",
     )
     completions: int | None = Field(
         None, ge=1, le=1024, description="n: completions from each history; required by the estimator sampling"
@@ -39,7 +39,7 @@ class CreditSpec(AdvantageSpec):
     )
     scale: Literal["group", "batch", "none"] = Field(
         "group",
-        description="what advantages are divided by: the deviation of the steps compared with, of all steps of the "
+        description="divisor of advantages: the standard deviation of the baseline's steps, of all steps of the "
         "update, or 1",
         exclude_if=equal_to("group"),
     )
@@ -76,8 +76,8 @@ class AgentSpec(Struct):
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
     count_repeats: bool = Field(
         True,
-        description="structure reward: count entities of evidence that an earlier turn retrieved once more (the "
-        "paper); false: searching for the same again earns nothing",
+        description="structure reward: also count entities of evidence that an earlier turn already retrieved (the "
+        "paper); false: repeated searches earn nothing",
         exclude_if=equal_to(True),
     )
     credit: CreditSpec | None = Field(None, description="step-wise GRPO; null: plain GRPO on the outcome")

@@ -31,7 +31,7 @@ class Prompting(Method[AgentSpec, EvaluationSpec, Resources]):
             )
         if (strategy in SEARCHING) == (retrieval.name == "none"):
             raise UserError(
-                f"agent.strategy {strategy}: searches, and retrieval.method none has nothing to search; choose another "
+                f"agent.strategy {strategy}: searches, but retrieval.method none has nothing to search; choose another "
                 "method"
                 if strategy in SEARCHING
                 else f"agent.strategy {strategy}: never searches; set retrieval.method to none"

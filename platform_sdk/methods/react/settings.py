@@ -20,7 +20,7 @@ class AgentSpec(Struct):
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum number of tokens of a turn")
     prompts: Literal["standard", "compact", "search_r1"] = Field(
         "standard",
-        description="compact: for very small models; search_r1: the form of Search-R1 (Jin et al., 2025, arXiv "
+        description="compact: for very small models; search_r1: the format of Search-R1 (Jin et al., 2025, arXiv "
         "2503.09516), whose only tool is search",
     )
 

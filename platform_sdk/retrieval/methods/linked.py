@@ -8,8 +8,8 @@
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
-needed. The last two parts favour what the best passages do not have yet: another hop of the question. A query that
-marks no names, being in lower case, is searched by similarity alone.
+needed. The last two terms favour passages that add to the best ones: another hop of the question. A lower-case query,
+which marks no names, is searched by similarity only.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
@@ -46,22 +46,22 @@ SAMPLE = 1024
 """Number of passages for estimating the deviation of cosines; all passages of a smaller corpus."""
 RANK_SCALE = 200
 COVERING = 3
-"""Number of best passages whose words are not missing any more."""
+"""Number of best passages whose words count as covered."""
 
 
 class LinkedSettings(Struct):
     """Weights of the score and size of the graph; the defaults were chosen on training questions."""
 
-    lexical: float = Field(0.3, ge=0, description="Weight of BM25 in the choice of the passages where the walk starts.")
-    title: float = Field(0.7, ge=0, description="Weight, there, of the rarity of a title that the query mentions.")
+    lexical: float = Field(0.3, ge=0, description="Weight of BM25 in the choice of the walk's start passages.")
+    title: float = Field(0.7, ge=0, description="Weight in that choice of the rarity of titles in the query.")
     spread: float = Field(3.5, ge=0, description="Weight of the logarithm of the rank.")
-    missing: float = Field(0.4, ge=0, description="Weight of BM25 of the query's words that the best passages lack.")
-    repeated: float = Field(0.6, ge=0, description="Weight, subtracted, of the similarity to the best passages.")
-    damping: float = Field(0.7, ge=0, lt=1, description="Probability that the walk goes on.")
-    seeds: int = Field(10, ge=1, le=1000, description="Best passages, from which the walk starts.")
-    candidates: int = Field(30, ge=1, le=1000, description="Passages found by similarity, and by words.")
-    shared: int = Field(60, ge=2, description="Names in more passages than this link none.")
-    graph: bool = Field(False, description="Also link passages by the entities of the run's graph, built before.")
+    missing: float = Field(0.4, ge=0, description="Weight of BM25 for query words missing in the best passages.")
+    repeated: float = Field(0.6, ge=0, description="Weight of the penalty for similarity to the best passages.")
+    damping: float = Field(0.7, ge=0, lt=1, description="Probability that the walk continues.")
+    seeds: int = Field(10, ge=1, le=1000, description="Number of passages from which the walk starts.")
+    candidates: int = Field(30, ge=1, le=1000, description="Number of candidates by similarity, and by BM25.")
+    shared: int = Field(60, ge=2, description="Names in more passages than this create no links.")
+    graph: bool = Field(False, description="Also link passages by the entities of the run's graph.")
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,9 @@ class PrographSettings(Struct):
         0.6,
         ge=-1,
         le=1,
-        description="Where the query names no entity, the nearest ones of at least this similarity are linked; none: "
-        "no entity is linked then.",
+        description="If the query names no entity, link the nearest entities of at least this similarity; null: none.",
     )
-    link_maximum: int = Field(3, ge=1, description="How many entities are linked by similarity at most.")
+    link_maximum: int = Field(3, ge=1, description="Maximum number of entities linked by similarity.")
 
 
 @dataclass(frozen=True)

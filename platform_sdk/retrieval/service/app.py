@@ -127,10 +127,10 @@ def _add_searching(
         request: Request,
         team: Annotated[str | None, Depends(team)],
         digest: Annotated[
-            str | None, Header(alias=DIGEST_HEADER, description="The corpus that must be searched; else 409.")
+            str | None, Header(alias=DIGEST_HEADER, description="Required corpus; 409 for another one.")
         ] = None,
     ) -> Response:
-        """Search a batch of queries. What is wrong with one query does not touch the others."""
+        """Search a batch of queries. An invalid query does not affect the others."""
         try:
             raw = await _body(request)
             body = parse_body(raw)
@@ -189,12 +189,12 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
     @app.get(
         "/readyz", summary="Whether searches are answered",
         responses=described(*([401] if tokens else []), 404, 409, 422)
-        | {503: {"model": Status, "description": "Not (yet), and why."}},
+        | {503: {"model": Status, "description": "Not ready, with the reason."}},
     )  # fmt: skip
     async def readyz(
         response: Response,
-        digest: Annotated[str | None, Query(description="A corpus that must be among those served.")] = None,
-        collection: Annotated[str | None, Query(description="Whether this collection is open, and no other.")] = None,
+        digest: Annotated[str | None, Query(description="Required corpus; 409 if it is not served.")] = None,
+        collection: Annotated[str | None, Query(description="Report on this collection only.")] = None,
         authorization: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Status:
         """Report readiness: without a collection, ready when every collection that can be opened is. `detail` tells the
@@ -230,10 +230,10 @@ async def _body(request: Request) -> bytes:
                 body += chunk
                 if len(body) > MAX_BYTES:
                     raise RequestError(
-                        413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests"
+                        413, "body_too_large", f"a body may have {MAX_BYTES} bytes; send several requests"
                     )
     except TimeoutError as error:
-        raise RequestError(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
+        raise RequestError(408, "slow_body", f"the body did not arrive within {BODY_SECONDS:g} s") from error
     return bytes(body)
 
 

@@ -52,7 +52,7 @@ class Collection:
         except QueueFull as full:
             raise later(429, "queue_full", str(full), full.retry_after) from full
         except BatcherClosed as error:
-            raise later(503, "stopping", "the service is about to end") from error
+            raise later(503, "stopping", "the service is shutting down") from error
         except TimeoutError as error:
             raise RequestError(504, "deadline", f"no answer within {seconds:g} s") from error
         except RetrieverFault as error:

@@ -49,7 +49,7 @@ class Host:
     def status(self) -> Status:
         """Return ready when at least one collection is open and none is at its first attempt."""
         if self._leaving.is_set():
-            return Status(status="stopping", detail="the service is about to end")
+            return Status(status="stopping", detail="the service is shutting down")
         untried = [hosted.status.detail for hosted in self._hosted.values() if not hosted.tried]
         closed = [hosted.status.detail for hosted in self._hosted.values() if not hosted.is_open]
         if untried:

@@ -34,7 +34,7 @@ def test_expired_session_is_reported_at_any_call(kfp: KfpServer, recipe: Path, p
         try:
             started(kfp, recipe)
         except UserError as error:
-            assert "a page to log in, perhaps, because a session has ended" in str(error)  # noqa: PT017
+            assert "perhaps a login page, because a session has expired" in str(error)  # noqa: PT017
             assert "hidden" not in str(error)  # noqa: PT017
         else:
             break
@@ -45,10 +45,10 @@ def test_expired_session_is_reported_at_any_call(kfp: KfpServer, recipe: Path, p
 def test_answers_unlike_kubeflow_pipelines_are_refused(kfp: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(kfp.url)
     monkeypatch.setattr(kfp, "answer", lambda *_: {"kind": "Status"})
-    with pytest.raises(UserError, match="answers without the run_id that Kubeflow Pipelines gives"):
+    with pytest.raises(UserError, match="responded without the field run_id of Kubeflow Pipelines"):
         server.ask(server.api.runs.run_service_get_run, "x")
     monkeypatch.setattr(kfp, "answer", lambda *_: ["runs"])
-    with pytest.raises(UserError, match="answers, but not as Kubeflow Pipelines does"):
+    with pytest.raises(UserError, match="responded, but is not Kubeflow Pipelines"):
         server.ask(server.api.runs.run_service_list_runs)
 
 

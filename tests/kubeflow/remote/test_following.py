@@ -29,7 +29,7 @@ def test_run_is_found_by_name_or_prefix_of_its_id(cluster: Cluster) -> None:
     cluster.start()
     for one in cluster.kfp.runs:
         one["display_name"] = "twins"
-    with pytest.raises(UserError, match="2 runs are called 'twins'") as caught:
+    with pytest.raises(UserError, match="2 runs have the name 'twins'") as caught:
         find_run(cluster.server, "twins", "team-a")
     assert run.run_id in str(caught.value)
 
@@ -197,12 +197,12 @@ def test_expired_session_is_not_taken_for_a_run_state(cluster: Cluster, page: st
     def ends(seconds: float) -> None:
         cluster.kfp.fault = lambda method, path: page
 
-    with pytest.raises(UserError, match="a page to log in, perhaps, because a session has ended"):
+    with pytest.raises(UserError, match="perhaps a login page, because a session has expired"):
         follow(cluster.server, cluster.run, cluster.jobs, shown.append, ends)
     assert [state.state for state in shown] == ["RUNNING"]
     for only in ("", ":terminate"):  # at any call, and at the one that ends the run
         cluster.kfp.fault = lambda method, path, only=only: page if path.endswith(only) else None  # type: ignore[misc]
-        with pytest.raises(UserError, match="a page to log in"):
+        with pytest.raises(UserError, match="a login page"):
             cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None, ends)
         assert run["state"] == "RUNNING"
         assert len(cluster.kubernetes.objects) == 2

@@ -247,7 +247,7 @@ def test_unreachable_or_unknown_server_is_reported(recipe: Path) -> None:
 def test_login_page_is_not_taken_for_a_kfp_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with KfpServer() as kfp:
         monkeypatch.setattr(kfp, "answer", lambda *_: "<html>")
-        with pytest.raises(UserError, match="a page to log in, perhaps"):
+        with pytest.raises(UserError, match="perhaps a login page"):
             Server(kfp.url)
 
 

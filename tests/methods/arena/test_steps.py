@@ -172,9 +172,9 @@ def test_rewards_that_were_changed_are_found(undisturbed: tuple[Run, Any], tmp_p
     assert steps.rescore(METHOD, run, "online")["reward"] == pytest.approx(sum(r.rewards["reward"] for r in first) / 3)
     better = first[1].model_copy(update={"rewards": {**first[1].rewards, "reward": 13.0}})
     write_jsonl(path, Rollout, [first[0], better])
-    with pytest.raises(UserError, match=f"{better.id}: the recorded rewards are not those"):
+    with pytest.raises(UserError, match=f"{better.id}: the recorded rewards differ"):
         steps.rescore(METHOD, run, "online")
-    with pytest.raises(UserError, match="no such phase"):
+    with pytest.raises(UserError, match="this phase does not exist"):
         steps.rescore(METHOD, run, "elsewhere")
 
 

@@ -160,7 +160,7 @@ def test_full_context_ends_without_an_answer() -> None:
 @pytest.mark.parametrize(
     ("strategy", "retrieval", "message"),
     [
-        ("ircot", "none", "agent.strategy ircot: searches, and retrieval.method none has nothing to search"),
+        ("ircot", "none", "agent.strategy ircot: searches, but retrieval.method none has nothing to search"),
         ("closed_book", "lexical", "agent.strategy closed_book: never searches; set retrieval.method to none"),
         ("retrieve_read", "triples", "the strategy retrieve_read gives a query alone"),
         ("retrieve_read", "contexts", None),

@@ -181,7 +181,7 @@ def test_host_stopped_while_loading_keeps_the_status_stopping(world: Path, slow:
 
 
 def test_a_service_asks_no_other_service(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a service searches by itself"):
+    with pytest.raises(ValueError, match="a service searches its own index"):
         CollectionSpec(name="x", run_dir=Path("x"), environment="hotpot", retrieval=RetrievalSpec(url="http://y"))
     # A recipe may name the very service that is started from it.
     [served] = of_recipe(WORLD, ["retrieval.url=http://127.0.0.1:8080"], tmp_path).collections

@@ -206,7 +206,7 @@ def test_terminated_service_answers_accepted_requests_and_ends(place: Place) -> 
                 under_way = pool.submit(httpx.post, f"{service.url}/v1/search", json=body, timeout=STARTED_WITHIN)
                 until(lambda: 'encode_seconds_count{collection="world"} 1.0' in httpx.get(service.metrics_url).text)
                 service.process.send_signal(signal.SIGTERM)
-                stopping = (503, {"status": "stopping", "detail": "the service is about to end"})
+                stopping = (503, {"status": "stopping", "detail": "the service is shutting down"})
                 until(lambda: service.status() == stopping, pause=0.01)
                 assert not under_way.done()
                 until(lambda: service.status() == (0, {}))  # the drain is over, and nothing new is taken
