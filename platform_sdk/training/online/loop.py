@@ -36,6 +36,7 @@ from platform_sdk.training.attention import SHARING
 from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.groups import GroupSampler, OnlineTask
+from platform_sdk.training.online.questions import check_mini_batches
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
@@ -102,6 +103,7 @@ def train_online(
     """
     if spec.updates and not task.questions:
         raise UserError(f"{folder}: there are no questions to learn from")
+    check_mini_batches(spec, task.questions, seed)
     folder.mkdir(parents=True, exist_ok=True)
     parent = weights_digest(model)
     inputs = _inputs(spec, task, parent, engine, seed, folder)
