@@ -152,6 +152,7 @@ def _train(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention in SHARING, seed=seed, on_update=on_update,
             sampled_by=current_policy(policy, spec, device) if recomputes else None, temperature=temperature,
+            stops=task.stops,
         )  # fmt: skip
         objective = GroupRelative.of(spec)
         trainer = PolicyTrainer(

@@ -77,18 +77,19 @@ class OnlineSource:
         sampled_by: the current policy, for recomputing the log-probabilities of its samples; None to use the engine's,
             which are at temperature 1.
         temperature: temperature of ``sampled_by``.
+        stops: strings that end a turn of the agent.
     """
 
     def __init__(
         self, spec: OnlineSpec, questions: Sequence[Question], credit: Credit, sampler: GroupSampler,
         sync: WeightSync, *,
         pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
-        sampled_by: Reference | None, temperature: float,
+        sampled_by: Reference | None, temperature: float, stops: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._credit, self._sampler, self._sync = spec, questions, credit, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
         self._share_prompts, self._sampled_by, self._temperature = share_prompts, sampled_by, temperature
-        self._pool = pool
+        self._pool, self._stops = pool, stops
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
         self.current: SampledUpdate | None = None
@@ -209,7 +210,7 @@ class OnlineSource:
         """Return the ids of the examples to leave out since a token limit cut them off."""
         if not self._spec.mask_truncated:
             return set()
-        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer))
+        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer), self._stops)
 
     def _fitted(
         self, update: int, groups: Sequence[Sequence[Example]], masked: Container[str]
