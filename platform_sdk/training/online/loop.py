@@ -104,6 +104,10 @@ def train_online(
     if spec.updates and not task.questions:
         raise UserError(f"{folder}: there are no questions to learn from")
     check_mini_batches(spec, task.questions, seed)
+    if spec.updates and spec.scale_logits and task.temperature == 0:
+        raise UserError(
+            "online.scale_logits divides logits by sampling.temperature, which is 0; set a temperature above 0"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     parent = weights_digest(model)
     inputs = _inputs(spec, task, parent, engine, seed, folder)

@@ -397,6 +397,13 @@ def test_gdpo_without_the_reward_that_the_run_reports_is_refused(model: Path, tm
         run(model, tmp_path, credit=credit, reward="f1")
 
 
+def test_scaled_logits_of_greedy_samples_are_refused(model: Path, tmp_path: Path) -> None:
+    spec = lucky.SPEC.model_copy(update={"scale_logits": True})
+    task = replace(lucky.task(), temperature=0.0)
+    with pytest.raises(UserError, match=r"sampling.temperature, which is 0; set a temperature above 0"):
+        train_online(spec, task, model, tmp_path / "model", engine=EngineSpec(), seed=5, folder=tmp_path)
+
+
 def test_no_questions_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no questions"):
         train_online(
