@@ -176,7 +176,8 @@ class OnlineSpec(OptimiserSpec):
         credit = self.credit
         if not isinstance(credit, GroupCreditSpec):
             return
-        if credit.baseline != "none" and credit.mute_ties_of == self.reward:
+        # Under own, called trajectories have advantages even if the trained reward ties.
+        if credit.baseline != "none" and credit.others != "own" and credit.mute_ties_of == self.reward:
             raise ValueError(
                 f"credit.mute_ties_of {self.reward} is the trained reward, whose ties have no advantage anyway; leave "
                 "it out, or name the outcome that the reward contains"

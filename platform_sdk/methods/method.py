@@ -299,6 +299,10 @@ class Method(ABC, Generic[A, E, Res]):
         """Return the text with which the agent begins an answer; None if it cannot be credited by information gain."""
         return self.answer_opening
 
+    def stops(self, agent: A) -> tuple[str, ...]:
+        """Return the strings that end a turn of the agent, in addition to end tokens."""
+        return ()
+
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
         """Return the own reward of a trajectory called by the main one; None if it has none."""
         return None

@@ -230,6 +230,7 @@ def online(
             credit=method.credit(run, spec),
             searching=run.sampling.engine.searching,
             temperature=run.sampling.temperature,
+            stops=method.stops(run.agent),
         )
         return train_online(
             spec,

@@ -72,11 +72,12 @@ class Vectors:
         """Cache of vectors read by row."""
         return VectorCache(self.rows, self.fetch)
 
-    def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
+    def nearest(self, queries: np.ndarray, k: int, places: np.ndarray | None = None) -> list[list[Hit]]:
         """Return the ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
 
         Args:
             queries: unit vectors of shape (n, dimension).
+            places: the place of each row in the order that breaks ties; by default the row.
 
         Raises:
             RetrieverFault: Milvus failed.
@@ -89,17 +90,17 @@ class Vectors:
             limit = min(limit, self.rows, MAX_CANDIDATES)
             again = []
             for start in range(0, len(waiting), QUERIES):
-                places = waiting[start : start + QUERIES]
-                for place, found in zip(places, self._candidates(queries[places], limit), strict=True):
+                batch = waiting[start : start + QUERIES]
+                for at, found in zip(batch, self._candidates(queries[batch], limit), strict=True):
                     rows, vectors = found
-                    ranked = rank(queries[place], rows, vectors)
-                    results[place] = ranked[:k]
+                    ranked = rank(queries[at], rows, vectors, places)
+                    results[at] = ranked[:k]
                     # The last candidate ties with the k-th, so equally good hits may have been cut off.
                     if (
                         len(ranked) == limit < min(self.rows, MAX_CANDIDATES)
                         and ranked[k - 1][1] - ranked[-1][1] < CLOSE
                     ):
-                        again.append(place)
+                        again.append(at)
             waiting, limit = again, 4 * limit
         return results
 
@@ -189,13 +190,14 @@ class Vectors:
                 patience.wait(str(fault).removeprefix("Milvus: "))
 
 
-def rank(query: np.ndarray, rows: Sequence[int], vectors: np.ndarray) -> list[Hit]:
-    """Return ``rows`` with their cosine similarity to ``query``, best first; ties by row."""
+def rank(query: np.ndarray, rows: Sequence[int], vectors: np.ndarray, places: np.ndarray | None = None) -> list[Hit]:
+    """Return ``rows`` with their cosine similarity to ``query``, best first; ties by row, or by ``places[row]``."""
     if not len(rows):
         return []
     # No matrix product: this sums each row separately, so other rows cannot change its last bits.
     scores = np.round(np.sum(vectors.astype(np.float64) * query.astype(np.float64), axis=1), DIGITS)
-    order = np.lexsort((np.asarray(rows), -scores))
+    ties = np.asarray(rows) if places is None else places[rows]
+    order = np.lexsort((ties, -scores))
     return [(int(rows[place]), float(scores[place])) for place in order]
 
 

@@ -118,7 +118,8 @@ class Names:
         for passage in passages:
             found: dict[str, int] = {}
             within = capitalised(passage.title, linking=frozenset())
-            plain = [*others.get(passage.id, ()), *capitalised(passage.text, common)]
+            further = [name for name in others.get(passage.id, ()) if words(name)]
+            plain = [*further, *capitalised(passage.text, common)]
             for name in (*plain, *within):
                 labels[_key(name)] = min(labels.get(_key(name), name), name)
             found |= dict.fromkeys(map(_key, plain), NAME)

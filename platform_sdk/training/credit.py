@@ -170,7 +170,11 @@ class GroupAdvantage(Credit):
         """Return the advantages of the main trajectories."""
         if isinstance(self.spec, GdpoCreditSpec):
             return gdpo_advantages(
-                [{name: rewards_of(group, name) for name in self.spec.weights} for group in groups], self.spec
+                [
+                    {name: rewards_of(group, name, "online.credit.weights") for name in self.spec.weights}
+                    for group in groups
+                ],
+                self.spec,
             )
         return update_advantages([rewards_of(group, self.reward) for group in groups], self.spec)
 
@@ -212,9 +216,9 @@ def turn_credits(group: Sequence[Rollout], advantages: Advantages) -> Iterator[R
             )
 
 
-def rewards_of(group: Sequence[Rollout], name: str) -> list[float]:
-    """Return the named reward of each rollout of a group."""
-    return [reward_of(rollout, name) for rollout in group]
+def rewards_of(group: Sequence[Rollout], name: str, setting: str = "online.reward") -> list[float]:
+    """Return the named reward of each rollout of a group; see ``reward_of``."""
+    return [reward_of(rollout, name, setting) for rollout in group]
 
 
 def reward_of(rollout: Rollout, name: str, setting: str = "online.reward") -> float:

@@ -95,22 +95,29 @@ def examples_of(
     ]
 
 
-def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int]) -> set[str]:
-    """Return the ids of the examples of trajectories cut off by a token limit, which lack an end token.
+def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops: Sequence[str] = ()) -> set[str]:
+    """Return the ids of the examples of trajectories cut off by a token limit, which lack an end token or stop string.
 
     They include the main trajectory of a rollout that ran out of context.
 
     Args:
         ends: tokens that end a turn.
+        stops: strings that end a turn.
     """
     found = set()
     for rollout in rollouts:
         for trajectory in rollout.trajectories:
             spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
             full = trajectory is rollout.main and rollout.outcome == "context_limit"
-            if full or (spoken and spoken[-1] not in ends):
+            if full or (spoken and spoken[-1] not in ends and not _stopped(trajectory, stops)):
                 found.add(f"{rollout.id}/{trajectory.id}")
     return found
+
+
+def _stopped(trajectory: Trajectory, stops: Sequence[str]) -> bool:
+    """Return True if a stop string ended the agent's last turn: sampling ends at the first one."""
+    texts = [turn.text for turn in trajectory.turns if turn.speaker == "agent"]
+    return any(stop in texts[-1] for stop in stops) if texts else False
 
 
 def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajectory]) -> None:

@@ -88,7 +88,8 @@ class GroupRelative:
     are at the sampling temperature; nothing changes here.
 
     Statistics with the loss's weights: ``policy_loss`` and ``kl`` (loss = policy_loss + beta · kl), ``clip_fraction``
-    (tokens whose gradient was changed by clipping) and ``ratio``, the mean of ρ. Means over the step's agent tokens:
+    (tokens whose gradient was changed by clipping) and ``ratio``, the mean of ρ; under ``constant``, whose weights do
+    not sum to 1, the last two are means over the step's agent tokens. Means over the step's agent tokens:
     ``ratio_tail``, the share with ρ above 2 or below 1/2; ``ratio_moment1`` and ``ratio_moment2``, the means of ρ and
     ρ² for ``effective_sample_size``; with importance weights ``importance`` and ``importance_truncated``, their mean
     and the share at the bound.
@@ -119,10 +120,12 @@ class GroupRelative:
         if importance is not None:
             gain = importance * gain
         loss = policy_loss = -(weights * gain).sum()
+        # Weights by a constant length do not sum to 1.
+        shares = weights if self.length is None else torch.ones_like(weights) / batch.step_tokens
         statistics = {
             "policy_loss": policy_loss.detach(),
-            "clip_fraction": (weights * bounded).sum(),
-            "ratio": (weights * ratio.detach()).sum(),
+            "clip_fraction": (shares * bounded).sum(),
+            "ratio": (shares * ratio.detach()).sum(),
         }
         statistics |= {
             name: value / batch.step_tokens for name, value in self._sums(ratio.detach(), importance).items()

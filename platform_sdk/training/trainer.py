@@ -94,7 +94,8 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
 
         Additional statistics, as means over agent tokens: the policy's ``entropy`` if enabled; and
         ``logprob_difference``, the distance of its log-probabilities from the sampling engine's, which is the engine's
-        error in the first step.
+        error in the first step. With scaled logits of another temperature than 1, which engines do not report, it is
+        the distance from the recomputed log-probabilities.
 
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over micro-batches
         and processes is the step's loss for any division.
@@ -120,8 +121,11 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
                 self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))
             if self._entropy:
                 named = {**named, "entropy": entropies.sum() / batch.step_tokens}
-            if batch.old_logprobs is not None:
-                off = (logprobs.detach() - batch.old_logprobs).abs().sum() / batch.step_tokens
+            sampled = batch.old_logprobs
+            if batch.engine_logprobs is not None and self._temperature == 1:  # the engine's are at temperature 1
+                sampled = batch.engine_logprobs
+            if sampled is not None:
+                off = (logprobs.detach() - sampled).abs().sum() / batch.step_tokens
                 named = {**named, "logprob_difference": off}
             total += loss.detach()
             for name, value in named.items():

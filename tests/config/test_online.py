@@ -56,6 +56,11 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, obj
         OnlineSpec.model_validate({"updates": 1, **settings})
 
 
+def test_ties_of_the_trained_reward_may_mute_the_own_credit_of_called_trajectories() -> None:
+    credit = {"mute_ties_of": "reward", "others": "own"}
+    assert OnlineSpec.model_validate({"updates": 1, "credit": credit}).credit.mute_ties_of == "reward"
+
+
 def test_later_settings_leave_the_digest_of_their_defaults_alone() -> None:
     dumped = OnlineSpec(updates=1).model_dump(mode="json")
     assert not dumped.keys() & {"engine_correction", "mask_truncated", "refills"}

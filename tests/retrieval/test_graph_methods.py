@@ -41,8 +41,8 @@ class MemoryVectors(Vectors):
 
     matrix: np.ndarray = field(kw_only=True)
 
-    def nearest(self, queries: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
-        return [rank(query, range(self.rows), self.matrix)[:k] for query in queries]
+    def nearest(self, queries: np.ndarray, k: int, places: np.ndarray | None = None) -> list[list[tuple[int, float]]]:
+        return [rank(query, range(self.rows), self.matrix, places)[:k] for query in queries]
 
     def fetch(self, rows: Sequence[int]) -> np.ndarray:
         assert len(set(rows)) == len(rows)

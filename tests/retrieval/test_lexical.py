@@ -75,6 +75,12 @@ def test_names_within_titles_and_given_names_join_passages() -> None:
     assert names.arriving.toarray().tolist() == [[0.5, 0], [0.1, 1.0], [0.1, 0.1]]
 
 
+def test_given_names_without_words_join_no_passages() -> None:
+    passages = [Passage(id=id, title=id, text="all run.") for id in ("Trams", "Cars")]
+    names = Names.build(passages, 60, {"Trams": ["!!!", "-"], "Cars": ["?"]})
+    assert names.labels == []
+
+
 def test_text_marks_no_names_without_a_capital_after_its_first_letter() -> None:
     assert [marks_no_names(text) for text in ("who sang numb", "Who sang?", "a")] == [True, True, False]
     assert [marks_no_names(text) for text in ("Who sang Numb?", "日本", "", "1905")] == [False] * 4

@@ -128,6 +128,20 @@ def test_results_do_not_depend_on_the_corpus_order_or_on_other_queries(tmp_path:
     assert all(len(own) == 7 for own in answers[0])
 
 
+@pytest.mark.parametrize("query", ["zzz", "Zz Zz"])
+def test_ties_among_more_passages_than_candidates_go_by_id_in_any_corpus_order(
+    tmp_path: Path, cheap: Embeddings, query: str
+) -> None:
+    twins = [Passage(id=f"p{at:02}", title="", text="the same text") for at in range(50)]
+    spec = cheap.spec().model_copy(update={"method": "linked"})
+    for order in range(2):
+        run_dir = tmp_path / str(order)
+        Corpus(random.Random(order).sample(twins, len(twins))).save(run_dir / "corpus/passages.jsonl")
+        with open_retriever("anything", run_dir, spec, show_progress=False) as retriever:
+            [found] = retriever.search([SearchRequest(query)], 3)
+        assert [hit.id for hit in found] == ["p00", "p01", "p02"]
+
+
 @pytest.mark.parametrize("method", ["linked", "lexical", "multi_query"])
 def test_service_finds_what_the_process_finds(tmp_path: Path, cheap: Embeddings, method: str) -> None:
     Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from platform_sdk.config.credit import GroupCreditSpec
+from platform_sdk.config.credit import GdpoCreditSpec, GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
@@ -148,6 +148,12 @@ def test_credit_that_does_not_fit_is_refused(key: tuple[str, str], advantages: S
 def test_missing_reward_is_reported_with_the_available_ones() -> None:
     with pytest.raises(UserError, match=r"q#0 has no reward 'bonus' \(it has em, f1\)"):
         GroupAdvantage("bonus").advantages([rollout(0, em=1.0, f1=1.0)])
+
+
+def test_missing_reward_of_gdpo_is_reported_with_its_setting() -> None:
+    spec = GdpoCreditSpec(type="gdpo", weights={"em": 1.0, "bonus": 0.5})
+    with pytest.raises(UserError, match=r"no reward 'bonus' \(it has em, f1\); .* in online.credit.weights"):
+        GroupAdvantage("em", spec).advantages([rollout(0, em=1.0, f1=1.0)])
 
 
 def test_duplicate_rollout_is_refused() -> None:

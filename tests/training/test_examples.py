@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.records import Question, Rollout, Trajectory, Turn
 from platform_sdk.training.credit import TrajectoryKey
-from platform_sdk.training.examples import Example, digest_examples, examples_of, fit
+from platform_sdk.training.examples import Example, digest_examples, examples_of, fit, truncated_examples
 
 
 def example(mask: tuple[int, ...], name: str = "e") -> Example:
@@ -59,6 +59,22 @@ def test_truncation_keeps_the_beginning_and_is_counted() -> None:
     ]
     # a lost 2 tokens and c 3; of c nothing is left that the agent said
     assert (fitted.truncated, fitted.tokens_cut, fitted.dropped_too_long, fitted.dropped_empty) == (2, 5, 0, 1)
+
+
+def test_turn_that_a_stop_string_ended_is_not_truncated() -> None:
+    def said(attempt: int, text: str) -> Rollout:
+        main = trajectory("agent", "agent", (0, 1, 1)).model_copy(
+            update={"turns": (Turn(speaker="agent", text=text, start=1, end=3),)}
+        )
+        return Rollout(
+            question=Question(id="q", text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0, main=main,
+            outcome="iteration_limit", weights="policy", corpus="c",
+        )  # fmt: skip
+
+    rollouts = [said(0, "<search>Oslo</search>\n"), said(1, "<search>Oslo"), said(2, "")]
+    assert truncated_examples(rollouts, {9}, ("</search>", "</answer>")) == {"q#1/agent", "q#2/agent"}
+    assert len(truncated_examples(rollouts, {9})) == 3
+    assert truncated_examples(rollouts, {2}) == set()
 
 
 def test_too_long_examples_are_dropped_and_counted() -> None:

@@ -136,7 +136,8 @@ def test_a_constant_length_weighs_every_token_alike_whatever_the_trajectorys_len
     logprobs = ratios(*RATIOS)
     loss, statistics = GroupRelative(0.2, 0.0, "k2", "constant", 4)(logprobs, batch_of(TWO))
     assert loss.item() == pytest.approx(((-2.4 - 1.0) / 4 + (0.8 + 1.5 + 0.9) / 4) / 2)
-    assert statistics["clip_fraction"].item() == pytest.approx(2 / 4 / 2)
+    assert statistics["clip_fraction"].item() == pytest.approx(2 / 5)
+    assert statistics["ratio"].item() == pytest.approx((1.5 + 0.5 + 0.5 + 1.5 + 0.9) / 5)
 
 
 @pytest.mark.parametrize(

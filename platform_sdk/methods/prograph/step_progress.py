@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from platform_sdk.agents.speaker import Decoding, Reply
+from platform_sdk.errors import UserError
 from platform_sdk.methods.prograph.agent import converse
 from platform_sdk.methods.prograph.rewards import agent_turns, outcome
 from platform_sdk.methods.prograph.settings import AgentSpec
@@ -40,7 +41,11 @@ def with_sampling(
     Args:
         spec: the agent's settings, for its limits.
         reward: name of the outcome reward.
+
+    Raises:
+        UserError: the reward is not of the outcome, so completions do not have it.
     """
+    _check_is_outcome(group[0], reward)
     owners: dict[Tokens, tuple[Rollout, int]] = {}
     for rollout in group:
         for end in _histories(rollout):
@@ -90,6 +95,15 @@ def _complete(
     dialogue = Dialogue.reopened(probe.tokenizer, rollout.main, end)
     trajectory, _ = yield from converse(dialogue, spec, speak, probe.search)
     return outcome(rollout.question, trajectory)[reward]
+
+
+def _check_is_outcome(rollout: Rollout, reward: str) -> None:
+    known = outcome(rollout.question, rollout.main)
+    if reward not in known:
+        raise UserError(
+            f"online.reward {reward}: the estimator sampling needs a reward of the answer; set online.reward to "
+            f"{', '.join(known)}, or agent.credit.estimator to likelihood"
+        )
 
 
 def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list[Tokens | None]:

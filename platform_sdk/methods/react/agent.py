@@ -37,7 +37,7 @@ class ReactAgent(PolicyAgent):
         answer = None
         for turn in range(spec.max_turns):
             last = turn + 1 == spec.max_turns
-            reply = yield from speaker.reply(dialogue, turn, thread="", stop=STOPS if search_r1 else ())
+            reply = yield from speaker.reply(dialogue, turn, thread="", stop=stops(spec))
             if reply is None:
                 outcome = "context_limit"
                 break
@@ -66,6 +66,11 @@ def _scoped(call: ToolCall, question: Question) -> ToolCall:
     if call.tool != SEARCH:
         return call
     return ToolCall(tool=call.tool, arguments={**call.arguments, "question_id": question.id})
+
+
+def stops(spec: AgentSpec) -> tuple[str, ...]:
+    """Return the strings that end a turn, in addition to end tokens."""
+    return STOPS if spec.prompts == "search_r1" else ()
 
 
 def rewards(rollout: Rollout) -> dict[str, float]:

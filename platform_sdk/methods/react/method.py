@@ -11,7 +11,7 @@ from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.tools import SearchToolSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.method import Method, Resources, RunContext, open_search
-from platform_sdk.methods.react.agent import ReactAgent, measures, rewards
+from platform_sdk.methods.react.agent import ReactAgent, measures, rewards, stops
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
@@ -65,6 +65,9 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
     ) -> ReactAgent:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
         return ReactAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.tools)
+
+    def stops(self, agent: AgentSpec) -> tuple[str, ...]:
+        return stops(agent)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

@@ -143,8 +143,9 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
         self, index: Index[LinkedMaterial, LinkedSettings], requests: Sequence[SearchRequest], queries: np.ndarray,
         k: int,
     ) -> list[list[Evidence]]:  # fmt: skip
-        near = index.vectors["passages"].nearest(queries, max(k, index.settings.candidates))
-        lexical = index.material.links.lexical.scores([request.query for request in requests])
+        links = index.material.links
+        near = index.vectors["passages"].nearest(queries, max(k, index.settings.candidates), links.places)
+        lexical = links.lexical.scores([request.query for request in requests])
         rows = [slice(*lexical.indptr[at : at + 2]) for at in range(len(requests))]
         found: list[list[Evidence]] = [[] for _ in requests]
         scorers: dict[int, QueryScorer] = {}
@@ -155,9 +156,8 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
                 worded = (lexical.indices[rows[at]], lexical.data[rows[at]])
                 scorers[at] = QueryScorer(index, request.query, query, worded, hits, k)
         if scorers:
-            names = index.material.links.names
             seeds = [(scorer.best, scorer.start) for scorer in scorers.values()]
-            spread = Spread.over(names.leaving, names.arriving, index.material.links.members, seeds)
+            spread = Spread.over(links.names.leaving, links.names.arriving, links.members, seeds)
             ranks = spread.ranks(index.settings.damping)
             reasons = spread.brought(ranks)
             for owner, (at, scorer) in enumerate(scorers.items()):

@@ -44,6 +44,7 @@ class OnlineTask:
         live: concurrent rollouts in each process; ``searching`` more may be in flight while as many wait for searches.
         credit: the advantages of tokens, and the groups to sample again.
         temperature: the sampling temperature.
+        stops: strings that end a turn of the agent, in addition to end tokens.
     """
 
     questions: Sequence[Question]
@@ -53,6 +54,7 @@ class OnlineTask:
     credit: Credit
     searching: int = 0
     temperature: float = 1.0
+    stops: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

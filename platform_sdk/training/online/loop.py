@@ -36,6 +36,7 @@ from platform_sdk.training.attention import SHARING
 from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.groups import GroupSampler, OnlineTask
+from platform_sdk.training.online.questions import check_mini_batches
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
@@ -102,6 +103,11 @@ def train_online(
     """
     if spec.updates and not task.questions:
         raise UserError(f"{folder}: there are no questions to learn from")
+    check_mini_batches(spec, task.questions, seed)
+    if spec.updates and spec.scale_logits and task.temperature == 0:
+        raise UserError(
+            "online.scale_logits divides logits by sampling.temperature, which is 0; set a temperature above 0"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     parent = weights_digest(model)
     inputs = _inputs(spec, task, parent, engine, seed, folder)
@@ -150,6 +156,7 @@ def _train(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention in SHARING, seed=seed, on_update=on_update,
             sampled_by=current_policy(policy, spec, device) if recomputes else None, temperature=temperature,
+            stops=task.stops,
         )  # fmt: skip
         objective = GroupRelative.of(spec)
         trainer = PolicyTrainer(

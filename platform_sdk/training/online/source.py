@@ -29,10 +29,10 @@ from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.special_tokens import special_tokens
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
-from platform_sdk.training.credit import Credit, turn_credits
+from platform_sdk.training.credit import Credit, rewards_of, turn_credits
 from platform_sdk.training.examples import Example, FittedExamples, examples_of, fit, truncated_examples
 from platform_sdk.training.online.groups import Group, GroupSampler
-from platform_sdk.training.online.questions import taken_up
+from platform_sdk.training.online.questions import questions_of
 from platform_sdk.training.online.sync import WeightSync
 from platform_sdk.training.reference import Reference
 
@@ -77,18 +77,19 @@ class OnlineSource:
         sampled_by: the current policy, for recomputing the log-probabilities of its samples; None to use the engine's,
             which are at temperature 1.
         temperature: temperature of ``sampled_by``.
+        stops: strings that end a turn of the agent.
     """
 
     def __init__(
         self, spec: OnlineSpec, questions: Sequence[Question], credit: Credit, sampler: GroupSampler,
         sync: WeightSync, *,
         pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
-        sampled_by: Reference | None, temperature: float,
+        sampled_by: Reference | None, temperature: float, stops: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._credit, self._sampler, self._sync = spec, questions, credit, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
         self._share_prompts, self._sampled_by, self._temperature = share_prompts, sampled_by, temperature
-        self._pool = pool
+        self._pool, self._stops = pool, stops
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
         self.current: SampledUpdate | None = None
@@ -159,9 +160,7 @@ class OnlineSource:
         self._ahead[update] = done
 
     def _taken_up(self, update: int) -> list[Question]:
-        """Return the questions of an update followed by its possible replacements, which are otherwise skipped."""
-        size, seed = self._spec.questions * (1 + self._spec.refills), self._seed
-        return taken_up(self._questions, update, size, lambda turn: f"online pass {turn} of seed {seed}")
+        return questions_of(self._spec, self._questions, update, self._seed)
 
     def _sampled(
         self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float
@@ -170,6 +169,7 @@ class OnlineSource:
         everything = [rollout for group in groups for rollout in group.sampled]
         kept = self._kept(groups)
         learned = [rollout for group in kept for rollout in group.learned]
+        rewards_of(learned, self._spec.reward)  # it is reported even if the credit uses other rewards
         advantages = self._credit.update_advantages([group.learned for group in kept])
         pairs = list(zip(kept, advantages, strict=True))
         credited = [examples_of(group.learned, own) for group, own in pairs]
@@ -210,7 +210,7 @@ class OnlineSource:
         """Return the ids of the examples to leave out since a token limit cut them off."""
         if not self._spec.mask_truncated:
             return set()
-        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer))
+        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer), self._stops)
 
     def _fitted(
         self, update: int, groups: Sequence[Sequence[Example]], masked: Container[str]

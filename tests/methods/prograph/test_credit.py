@@ -15,6 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from platform_sdk.agents.speaker import Decoding
+from platform_sdk.errors import UserError
 from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.methods.prograph.step_credit import StepCredit, step_advantages
@@ -191,6 +192,14 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
         for rollout in found.rollouts
         for turn in agent_turns(rollout.main)
     ] == pytest.approx(expected)
+
+
+def test_progress_by_sampling_of_a_reward_that_is_no_outcome_is_refused(tmp_path: Path) -> None:
+    spec = CreditSpec(baseline="step", progress_weight=1.0, structure_weight=0.0, estimator="sampling", completions=1)
+    own = StepCredit(spec, "struct", AgentSpec(max_turns=3), Decoding())
+    engine = ScriptedPolicyEngine(lambda request, taken: RIGHT)
+    with pytest.raises(UserError, match=r"online.reward struct: .* set online.reward to em, f1, format"):
+        prepared(own, [play([ASK, RIGHT], 0), play([ASK, WRONG], 1)], engine, tmp_path / "prepared.jsonl")
 
 
 def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.methods.react.agent import ReactAgent, measures
 from platform_sdk.methods.react.grammar import parse, parse_search_r1
+from platform_sdk.methods.react.method import METHOD
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout, ToolCall
 from platform_sdk.sampling.engine import Request
@@ -163,7 +164,8 @@ def test_search_r1_ends_turns_at_its_actions() -> None:
 
     engine: Any = ScriptedPolicyEngine(said, 10_000)
     list(run([partial(agent.rollout, QUESTION, 0)], engine, live=1))
-    assert stops == [("</search>", "</answer>")] * 2
+    assert stops == [METHOD.stops(settings)] * 2 == [("</search>", "</answer>")] * 2
+    assert METHOD.stops(AgentSpec()) == ()
 
 
 def test_search_r1_has_no_other_tool_than_search() -> None:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from platform_sdk.config.credit import GdpoCreditSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
@@ -357,6 +358,15 @@ def test_engine_correction_weighs_tokens_by_the_trainers_probability(model: Path
     assert result.inputs != alone[0].inputs
 
 
+def test_log_probability_difference_is_to_the_engine_under_a_correction(model: Path, tmp_path: Path) -> None:
+    engine = EngineSpec(live=6, dtype="bfloat16")
+    _, [update] = run(model, tmp_path, engine, updates=1, engine_correction={"level": "token"})
+    assert update.statistics["ratio"] == pytest.approx(1, abs=1e-6), (
+        "the trainer's probabilities are those before the step"
+    )
+    assert update.statistics["logprob_difference"] > 1e-4
+
+
 @pytest.mark.parametrize("which", ["alone", "off_policy"])
 def test_a_server_in_the_same_job_samples_as_an_engine_in_the_process(
     model: Path, tmp_path: Path, which: str, request: pytest.FixtureRequest
@@ -379,6 +389,19 @@ def test_a_server_that_keeps_its_weights_ends_the_run(model: Path, tmp_path: Pat
         run(model, tmp_path, EngineSpec(engine="openai", url=url, live=6))
     assert served.reloads == 2, "the first changed nothing, and need not"
     assert len(read_updates(tmp_path / "online")) == 1
+
+
+def test_gdpo_without_the_reward_that_the_run_reports_is_refused(model: Path, tmp_path: Path) -> None:
+    credit = GroupAdvantage("f1", GdpoCreditSpec(type="gdpo", weights={"any": 1.0}))
+    with pytest.raises(UserError, match=r"no reward 'f1' \(it has any, reward\); name one of these in online.reward"):
+        run(model, tmp_path, credit=credit, reward="f1")
+
+
+def test_scaled_logits_of_greedy_samples_are_refused(model: Path, tmp_path: Path) -> None:
+    spec = lucky.SPEC.model_copy(update={"scale_logits": True})
+    task = replace(lucky.task(), temperature=0.0)
+    with pytest.raises(UserError, match=r"sampling.temperature, which is 0; set a temperature above 0"):
+        train_online(spec, task, model, tmp_path / "model", engine=EngineSpec(), seed=5, folder=tmp_path)
 
 
 def test_no_questions_are_refused(model: Path, tmp_path: Path) -> None:

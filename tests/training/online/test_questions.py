@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from platform_sdk.training.online.questions import taken_up
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.training.online.questions import check_mini_batches, taken_up
 from tests.training.online.lucky import question
 
 QUESTIONS = [question(number) for number in range(7)]
@@ -28,3 +32,13 @@ def test_no_question_is_met_twice_in_one_update() -> None:
     for update in range(1, 20):
         assert len(set(taken(update, size=5))) == len(taken(update, size=5)) <= 5
     assert sorted(taken(4, size=100)) == [question.id for question in QUESTIONS]
+
+
+def test_update_with_fewer_questions_than_mini_batches_is_refused() -> None:
+    """The second update reaches into the next pass, where some of its questions repeat."""
+    check_mini_batches(OnlineSpec(updates=1, questions=5, mini_batches=5), QUESTIONS, 0)
+    with pytest.raises(UserError, match=r"mini_batches is 5, but update 2 has only 4 different questions of the 7"):
+        check_mini_batches(OnlineSpec(updates=9, questions=5, mini_batches=5), QUESTIONS, 0)
+    with pytest.raises(UserError, match="update 1 has only 7 different questions"):
+        check_mini_batches(OnlineSpec(updates=1, questions=9, mini_batches=8), QUESTIONS, 0)
+    check_mini_batches(OnlineSpec(updates=9, questions=5, mini_batches=2), QUESTIONS, 0)
