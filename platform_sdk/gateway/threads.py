@@ -124,6 +124,10 @@ class Threads:
             )
         return self._registered(call, stop)
 
+    def forget(self, call: SampledCall) -> None:
+        """Forget a call that gets no answer: a prompt may be large."""
+        self.calls.remove(call)
+
     def ask_text(self, prompt: str | Sequence[int], stop: Sequence[str] = ()) -> SampledCall:
         """Register a call whose prompt is plain text or tokens; no chat template applies.
 
