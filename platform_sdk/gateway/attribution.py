@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,13 +49,15 @@ def evidence_shown(
     for item in given:
         for at in [at for at in places if item.text in texts[at]][:1]:
             shown[at[0]][at[1]].append(item)
+    results = {item.text for search in searches for item in search.evidence if item.text}
+    showing = {text: [at for at in places if text in texts[at]] for text in results}
     taken: set[tuple[str, Place]] = set()  # two equal searches are shown by two prompts
     for search in searches if threads else ():
         after = _after(threads, search)
-        free = [at for at in places if (search.query, at) not in taken]
-        if _found(search, texts.get(after, "")) < len(search.evidence):
-            best = max(free, key=lambda at: (_found(search, texts[at]), search.query in texts[at]), default=after)
-            after = best if _found(search, texts.get(best, "")) else after
+        found = Counter(at for item in search.evidence for at in showing.get(item.text, ()))
+        if found[after] < len(search.evidence):
+            free = [at for at in places if found[at] and (search.query, at) not in taken]
+            after = max(free, key=lambda at: (found[at], search.query in texts[at]), default=after)
         taken.add((search.query, after))
         shown[after[0]][after[1]] += search.evidence
     return shown
@@ -72,11 +75,6 @@ def _added(thread: Thread, place: int) -> Sequence[Message]:
     """Return the messages that a call adds to the call before it in its thread."""
     earlier = len(thread.calls[place - 1].messages) + 1 if place else 0
     return thread.calls[place].messages[earlier:]
-
-
-def _found(search: Search, text: str) -> int:
-    """Return how many results of a search a text contains."""
-    return sum(bool(item.text) and item.text in text for item in search.evidence)
 
 
 def queries_of(call: FunctionCall) -> list[str]:

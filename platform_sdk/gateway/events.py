@@ -22,12 +22,14 @@ class Bounds:
         sampled_tokens: tokens sampled over all calls; the call that exceeds them is still answered.
         request_bytes: bytes of one HTTP request.
         concurrent: requests in progress at once.
+        results: results of all searches; all of them are recorded.
     """
 
     calls: int | None = 200
     sampled_tokens: int | None = None
     request_bytes: int = 2**22
     concurrent: int = 32
+    results: int = 100_000
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from platform_sdk.gateway.bodies import read_body
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.records import SEARCH
@@ -49,7 +52,7 @@ def search_arguments(body: dict[str, Any]) -> tuple[str, int]:
     if any("\ud800" <= each <= "\udfff" for each in query):  # MCP's own parser lets it through
         raise Refusal(400, "query has half of a character (a lone surrogate)", "query")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS:
-        raise Refusal(400, f"k must be a number from 1 to {MAX_RESULTS}", "k")
+        raise Refusal(400, f"k must be a whole number from 1 to {MAX_RESULTS}", "k")
     if unknown := set(body) - {"query", "k"}:
         raise Refusal(400, f"unsupported parameter: {min(unknown)}", min(unknown))
     return query, k
@@ -66,13 +69,25 @@ class McpEndpoint:
         try:
             session = self._session_of(scope["path_params"]["token"])
             session.enter()
+            try:
+                body = await read_body(Request(scope, receive), session.bounds.request_bytes)
+                await self.manager.handle_request(scope, _replayed(body, receive), send)
+            finally:
+                session.leave()
         except Refusal as refusal:
             await JSONResponse(refusal.body(), refusal.status)(scope, receive, send)
-            return
-        try:
-            await self.manager.handle_request(scope, receive, send)
-        finally:
-            session.leave()
+        except ClientDisconnect:
+            pass
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return the messages of a request whose body was read."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return left.pop() if left else await receive()
+
+    return replayed
 
 
 def _manager(session_of: Callable[[str], Session]) -> StreamableHTTPSessionManager:
@@ -98,4 +113,5 @@ def _manager(session_of: Callable[[str], Session]) -> StreamableHTTPSessionManag
         return CallToolResult(content=[*content], structured_content={"results": results})
 
     server: Server[Any] = Server("hopforge", on_list_tools=tools, on_call_tool=call)
-    return StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+    # The body was read under the session's own bound.
+    return StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=sys.maxsize)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, ValidationError
 
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
@@ -18,7 +18,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]), "audio": (None,), "store": _NOTHING,
     "service_tier": (None, "auto", "default"), "reasoning_effort": (None,), "prediction": (None,),
     "functions": (None, []), "function_call": (None,), "verbosity": (None,), "web_search_options": (None,),
-    "tool_choice": (None, "auto", "none"), "echo": _NOTHING, "suffix": (None, ""),
+    "tool_choice": (None, "auto", "none"), "echo": _NOTHING, "suffix": (None, ""), "logprobs": (None,),
 }  # fmt: skip
 """Parameters that the gateway accepts only with values that have no effect."""
 INERT = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
@@ -40,6 +40,13 @@ class Part(BaseModel):
     logprobs: list[Any] | None = None
 
 
+# A union of text and list would name both in the errors of a malformed part.
+Content = Annotated[
+    list[Part], BeforeValidator(lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value)
+]
+_Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
 class _Function(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -59,7 +66,7 @@ class _Message(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: Content | None = None
     name: str | None = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
@@ -98,17 +105,34 @@ class _Tool(BaseModel):
     function: Definition
 
 
-class _Chat(BaseModel):
+class _StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    include_usage: StrictBool | None = None
+    include_obfuscation: StrictBool | None = None
+
+
+class _Streamed(BaseModel):
+    stream: StrictBool | None = None
+    stream_options: _StreamOptions | None = None
+
+    @property
+    def with_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class _Chat(_Streamed):
     messages: list[_Message]
     tools: list[_Tool] | None = None
-    stop: str | list[str] | None = None
+    stop: _Texts | None = None
+    logprobs: StrictBool | None = None
 
 
-def text_of(content: str | list[Part] | None) -> str:
+CHAT_FIELDS = tuple(_Chat.model_fields)
+
+
+def text_of(content: list[Part] | None) -> str:
     """Return a content as text."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.text or part.refusal for part in content)
+    return "".join(part.text or part.refusal for part in content or ())
 
 
 class ChatRequest:
@@ -119,40 +143,49 @@ class ChatRequest:
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        fields = {name: body.get(name) for name in ("messages", "tools", "stop")}
-        chat = validated(_Chat, fields)
+        chat = validated(_Chat, {name: body.get(name) for name in CHAT_FIELDS})
         if not chat.messages:
             raise Refusal(400, "messages must have at least one message", "messages")
         self.messages = tuple(message.message() for message in chat.messages)
         self.tools = tuple(tool.function.for_template() for tool in chat.tools or ())
         self.stop = stops(chat.stop)
         self.parse = body.get("tool_choice") != "none"
+        self.stream, self.with_usage, self.logprobs = bool(chat.stream), chat.with_usage, bool(chat.logprobs)
 
 
-class _Text(BaseModel):
-    prompt: str | list[int]
-    stop: str | list[str] | None = None
+class _Text(_Streamed):
+    prompt: Any
+    stop: _Texts | None = None
+
+
+TEXT_FIELDS = tuple(_Text.model_fields)
 
 
 class TextRequest:
-    """Request of text completions; the prompt is text or tokens.
+    """Request of text completions; the prompt is text or tokens, and may be the only one of a list.
 
     Raises:
         Refusal: a field is malformed, or there are several prompts.
     """
 
     def __init__(self, body: Mapping[str, Any], vocabulary: int) -> None:
-        text = validated(_Text, {name: body.get(name) for name in ("prompt", "stop")})
-        if not text.prompt:
+        text = validated(_Text, {name: body.get(name) for name in TEXT_FIELDS})
+        prompt = text.prompt
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+            [prompt] = prompt
+        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(id) is int for id in prompt)):
+            raise Refusal(400, "prompt must be one text, or one list of token ids", "prompt")
+        if not prompt:
             raise Refusal(400, "prompt must not be empty", "prompt")
-        if not isinstance(text.prompt, str) and not all(0 <= id < vocabulary for id in text.prompt):
+        if not isinstance(prompt, str) and not all(0 <= id < vocabulary for id in prompt):
             raise Refusal(400, f"prompt: token ids must lie between 0 and {vocabulary - 1}", "prompt")
-        self.prompt: str | list[int] = text.prompt
+        self.prompt: str | list[int] = prompt
         self.stop = stops(text.stop)
+        self.stream, self.with_usage = bool(text.stream), text.with_usage
 
 
-def validated(model: type[Any], fields: Mapping[str, Any]) -> Any:
-    """Return validated fields.
+def validated(model: type[Any], fields: Mapping[str, Any], parent: str = "") -> Any:
+    """Return validated fields. ``parent``: name of the object that has the fields; empty for the request.
 
     Raises:
         Refusal: names the first malformed field.
@@ -161,17 +194,19 @@ def validated(model: type[Any], fields: Mapping[str, Any]) -> Any:
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"]).lstrip(".")
-        raise Refusal(400, f"{where}: {first['msg']}", where) from None
+        path = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
+        where = f"{parent}{path}".lstrip(".")
+        reason = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        raise Refusal(400, f"{where}: {reason}", where) from None
 
 
-def stops(value: str | list[str] | None) -> tuple[str, ...]:
+def stops(value: list[str] | None) -> tuple[str, ...]:
     """Return stop strings.
 
     Raises:
         Refusal: an empty stop string, or more than four.
     """
-    texts = (value,) if isinstance(value, str) else tuple(value or ())
+    texts = tuple(value or ())
     if any(not text for text in texts) or len(texts) > 4:
         raise Refusal(400, "stop must have at most 4 strings, none of them empty", "stop")
     return texts
@@ -209,7 +244,7 @@ def turn_of(body: Mapping[str, Any]) -> str | int | None:
     metadata = body.get("metadata")
     turn = metadata.get(TURN) if isinstance(metadata, Mapping) else None
     if turn is not None and (not isinstance(turn, str | int) or isinstance(turn, bool) or len(str(turn)) > 100):
-        raise Refusal(400, f"metadata.{TURN} must be a text of at most 100 characters or a number", "metadata")
+        raise Refusal(400, f"metadata.{TURN} must be a text of at most 100 characters or a whole number", "metadata")
     return turn
 
 

@@ -50,9 +50,13 @@ def text_completion(call: SampledCall, reply: Message) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def text_chunks(whole: dict[str, Any]) -> Iterator[str]:
+def text_chunks(whole: dict[str, Any], *, with_usage: bool) -> Iterator[str]:
     """Yield a text completion as server-sent events."""
-    yield event(whole)
+    if with_usage:
+        yield event(whole | {"usage": None})
+        yield event(whole | {"choices": []})
+    else:
+        yield event({name: value for name, value in whole.items() if name != "usage"})
     yield "data: [DONE]\n\n"
 
 

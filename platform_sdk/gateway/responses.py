@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, StrictBool
 
 from platform_sdk.gateway.messages import FunctionCall, Message
-from platform_sdk.gateway.protocol import Definition, Part, text_of, validated
+from platform_sdk.gateway.protocol import Content, Definition, text_of, validated
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.replies import CREATED, MODEL, event, pieces
 from platform_sdk.gateway.threads import SampledCall
@@ -30,7 +30,7 @@ class _Item(BaseModel):
 class _Said(_Item):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: Content
     phase: None = None
 
 
@@ -45,7 +45,10 @@ class _Called(_Item):
 class _Result(_Item):
     type: Literal["function_call_output"]
     call_id: str
-    output: str
+    output: Content
+
+
+_KINDS = {"message": _Said, "function_call": _Called, "function_call_output": _Result}
 
 
 class _Tool(Definition):
@@ -53,9 +56,10 @@ class _Tool(Definition):
 
 
 class _Request(BaseModel):
-    input: str | list[Annotated[_Called | _Result | _Said, Field(union_mode="left_to_right")]]
+    input: list[dict[str, Any]]
     instructions: str | None = None
     tools: list[_Tool] | None = None
+    stream: StrictBool | None = None
 
 
 class ResponsesRequest:
@@ -69,21 +73,31 @@ class ResponsesRequest:
         for name, values in _EMPTY.items():
             if body.get(name) not in values:
                 raise Refusal(400, f"unsupported value of {name}; leave it out", name, "unsupported_parameter")
-        request = validated(_Request, {name: body.get(name) for name in ("input", "instructions", "tools")})
+        given = body.get("input")
+        sent = {**body, "input": [{"role": "user", "content": given}] if isinstance(given, str) else given}
+        request = validated(_Request, {name: sent.get(name) for name in _Request.model_fields})
         messages = [Message("system", request.instructions)] if request.instructions else []
-        items = [_Said(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-        for item in items:
-            _add(messages, item)
+        for place, item in enumerate(request.input):
+            _add(messages, _item(item, f"input[{place}]"))
         if not messages:
             raise Refusal(400, "input must have at least one item", "input")
         self.messages = tuple(messages)
         self.tools = tuple(tool.for_template() for tool in request.tools or ())
         self.parse = body.get("tool_choice") != "none"
+        self.stream = bool(request.stream)
+
+
+def _item(item: dict[str, Any], name: str) -> _Said | _Called | _Result:
+    kind = item.get("type", "message")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise Refusal(400, f"{name}.type: unsupported value {kind!r:.40}; send {', '.join(_KINDS)}", f"{name}.type")
+    checked: _Said | _Called | _Result = validated(_KINDS[kind], item, name)
+    return checked
 
 
 def _add(messages: list[Message], item: _Said | _Called | _Result) -> None:
     if isinstance(item, _Result):
-        messages.append(Message("tool", item.output, (), item.call_id))
+        messages.append(Message("tool", text_of(item.output), (), item.call_id))
     elif isinstance(item, _Said):
         role = "system" if item.role == "developer" else item.role
         messages.append(Message(role, text_of(item.content)))

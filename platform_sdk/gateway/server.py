@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import socket
 import threading
@@ -13,15 +14,25 @@ from typing import Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from platform_sdk.gateway import responses
+from platform_sdk.gateway.bodies import read_body
 from platform_sdk.gateway.connections import CONNECTIONS, most_connections, protocol
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
-from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden, turn_of
+from platform_sdk.gateway.protocol import (
+    CHAT_FIELDS,
+    TEXT_FIELDS,
+    ChatRequest,
+    TextRequest,
+    check_parameters,
+    overridden,
+    turn_of,
+)
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.replies import CREATED, MODEL, chat_chunks, chat_completion, text_chunks, text_completion
 from platform_sdk.gateway.sessions import CLOSED, Session
@@ -30,10 +41,8 @@ from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import SamplingParams
 
 Endpoint = Callable[[Session, Any], Awaitable[Response]]
-_CHAT = ("messages", "tools", "stop", "stream", "stream_options", "logprobs")
+_ENDPOINTS = "POST /v1/chat/completions, /v1/completions, /v1/responses, /search or /mcp, or GET /v1/models"
 _START_SECONDS = 30
-BODY_SECONDS = 60.0
-"""Time to send the body of a request; a half-sent one would keep its connection for ever."""
 
 
 class Gateway:
@@ -55,6 +64,8 @@ class Gateway:
         self.max_model_len, self.defaults = max_model_len, defaults
         self._sessions: dict[str, Session] = {}
         self._socket = socket.create_server((host, 0), backlog=256)
+        # asyncio leaves it out for such sockets; without it, a reply waits 40 ms for the acknowledgement of its head.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.url = f"http://{host}:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -129,7 +140,7 @@ class Gateway:
             Route("/s/{token}/mcp", mcp, methods=["POST"]),
             Route("/s/{token}/search", self._endpoint(_search), methods=["POST"]),
         ]
-        return Starlette(routes=routes, lifespan=lifespan)
+        return Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: _no_endpoint, 405: _no_endpoint})
 
     def _endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -143,6 +154,8 @@ class Gateway:
                     session.leave()
             except Refusal as refusal:
                 return JSONResponse(refusal.body(), refusal.status)
+            except RecursionError:
+                return JSONResponse(Refusal(400, "the request has values that are nested too deeply").body(), 400)
             except ClientDisconnect:
                 return Response(status_code=400)
 
@@ -162,23 +175,9 @@ class Gateway:
 
 async def _body(request: Request, limit: int) -> dict[str, Any]:
     """Return the request's JSON object; reads at most ``limit`` bytes."""
-    declared = request.headers.get("content-length", "")
-    size, parts = int(declared) if declared.isdecimal() else 0, []
-    if size <= limit:
-        size = 0
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > limit:
-                        break
-                    parts.append(part)
-        except TimeoutError:
-            raise Refusal(408, f"the request's body did not arrive within {BODY_SECONDS:g} seconds") from None
-    if size > limit:
-        raise Refusal(413, f"the request exceeds {limit} bytes; send less", code="request_too_large")
+    content = await read_body(request, limit)
     try:
-        body = json.loads(b"".join(parts))
+        body = json.loads(content)
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise Refusal(400, "the request has half of a character (a lone surrogate); cut texts elsewhere") from error
@@ -187,6 +186,13 @@ async def _body(request: Request, limit: int) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refusal(400, "the request must be a JSON object")
     return body
+
+
+async def _no_endpoint(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = re.sub("^/s/[^/]*", "", request.url.path)
+    reason = f"{request.method} {path:.200} is not an endpoint of the gateway; use {_ENDPOINTS}"
+    return JSONResponse(Refusal(error.status_code, reason).body(), error.status_code, error.headers)
 
 
 async def _models(session: Session, _: Any) -> Response:
@@ -202,43 +208,45 @@ def _card() -> dict[str, Any]:
 
 
 async def _chat(session: Session, body: dict[str, Any]) -> Response:
-    check_parameters(body, _CHAT)
+    check_parameters(body, CHAT_FIELDS)
     request = ChatRequest(body)
     _check_tools(session, request.tools)
-    for note in overridden(body, session.defaults):
-        session.note(note)
     call, future = session.ask(request.messages, request.tools, request.stop, parse=request.parse, turn=turn_of(body))
+    _note_overridden(session, body)
     reply = await asyncio.wrap_future(future)
-    whole = chat_completion(call, reply, session.template.tokenizer, logprobs=bool(body.get("logprobs")))
-    if not body.get("stream"):
+    whole = chat_completion(call, reply, session.template.tokenizer, logprobs=request.logprobs)
+    if not request.stream:
         return JSONResponse(whole)
-    with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-    return StreamingResponse(chat_chunks(whole, with_usage=with_usage), media_type="text/event-stream")
+    return StreamingResponse(chat_chunks(whole, with_usage=request.with_usage), media_type="text/event-stream")
 
 
 async def _text(session: Session, body: dict[str, Any]) -> Response:
-    check_parameters(body, ("prompt", "stop", "stream", "stream_options"))
+    check_parameters(body, TEXT_FIELDS)
     request = TextRequest(body, len(session.template.tokenizer))
-    for note in overridden(body, session.defaults):
-        session.note(note)
     call, future = session.ask_text(request.prompt, request.stop, turn=turn_of(body))
+    _note_overridden(session, body)
     whole = text_completion(call, await asyncio.wrap_future(future))
-    if not body.get("stream"):
+    if not request.stream:
         return JSONResponse(whole)
-    return StreamingResponse(text_chunks(whole), media_type="text/event-stream")
+    return StreamingResponse(text_chunks(whole, with_usage=request.with_usage), media_type="text/event-stream")
 
 
 async def _responses(session: Session, body: dict[str, Any]) -> Response:
     check_parameters(body, responses.FIELDS)
     request = responses.ResponsesRequest(body)
     _check_tools(session, request.tools)
-    for note in overridden(body, session.defaults):
-        session.note(note)
     call, future = session.ask(request.messages, request.tools, (), parse=request.parse, turn=turn_of(body))
+    _note_overridden(session, body)
     whole = responses.response(call, await asyncio.wrap_future(future), body)
-    if not body.get("stream"):
+    if not request.stream:
         return JSONResponse(whole)
     return StreamingResponse(responses.events(whole), media_type="text/event-stream")
+
+
+def _note_overridden(session: Session, body: dict[str, Any]) -> None:
+    """Record the parameters of an accepted call that the recipe overrides."""
+    for note in overridden(body, session.defaults):
+        session.note(note)
 
 
 def _check_tools(session: Session, tools: tuple[dict[str, Any], ...]) -> None:

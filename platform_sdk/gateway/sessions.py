@@ -61,7 +61,7 @@ class Session:
         self._answered: list[SampledCall] = []
         self._searches: list[Search] = []
         self._given = given
-        self._open = self._asked = self._sampled = self._searched = 0
+        self._open = self._asked = self._sampled = self._searched = self._results = 0
 
     @property
     def closed(self) -> bool:
@@ -124,9 +124,10 @@ class Session:
             self._check_bounds()
             call = register()
             call.turn = turn
-            if not call.token_ids:
-                raise Refusal(400, "the prompt has no tokens", "prompt")
-            if len(call.token_ids) >= self.max_model_len:
+            if not 0 < len(call.token_ids) < self.max_model_len:
+                self._threads.forget(call)
+                if not call.token_ids:
+                    raise Refusal(400, "the prompt has no tokens", "prompt")
                 reason = f"the prompt has {len(call.token_ids)} tokens; the model takes fewer than {self.max_model_len}"
                 raise Refusal(400, reason, "messages", "context_length_exceeded")
             self._asked += 1
@@ -144,14 +145,24 @@ class Session:
             ("calls", self._asked, self.bounds.calls), ("sampled_tokens", self._sampled, self.bounds.sampled_tokens),
         ):  # fmt: skip
             if bound is not None and used >= bound:
-                self.limit = self.limit or name
-                raise Refusal(403, f"the session has reached its bound of {bound} {name}", code="limit")
+                raise self._reached(name, bound)
+
+    def _reached(self, name: str, bound: int) -> Refusal:
+        self.limit = self.limit or name
+        return Refusal(403, f"the session has reached its bound of {bound} {name}", code="limit")
 
     def search(self, query: str, k: int) -> Future[tuple[Evidence, ...]]:
-        """Put a search into the inbox; the future gets the evidence."""
+        """Put a search into the inbox; the future gets the evidence.
+
+        Raises:
+            Refusal: the session has ended or reached its bound of results.
+        """
         with self._lock:
             if self._closed:
                 raise Refusal(401, CLOSED, code="invalid_api_key")
+            self._results += k
+            if self._results > self.bounds.results:
+                raise self._reached("results", self.bounds.results)
             self._searched += 1
             asked = SearchAsked(f"search-{self._searched}", query, k)
             future: Future[Any] = Future()
@@ -190,6 +201,9 @@ class Session:
         """Answer a request with an error."""
         with self._lock:
             future = self._waiting.pop(asked.id, None)
+            call, _ = self._calls.pop(asked.id, (None, False))
+            if call is not None:
+                self._threads.forget(call)
         if future is None:
             return
         if isinstance(error, PromptTooLong):

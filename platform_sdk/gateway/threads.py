@@ -19,6 +19,8 @@ from platform_sdk.gateway.messages import FunctionCall, Message, digest, prefix_
 from platform_sdk.gateway.templates import ChatTemplate, opened
 from platform_sdk.sampling.engine import Completion
 
+_MOST_LEVELS = 100
+
 
 @dataclass(eq=False)
 class SampledCall:
@@ -122,6 +124,10 @@ class Threads:
             )
         return self._registered(call, stop)
 
+    def forget(self, call: SampledCall) -> None:
+        """Forget a call that gets no answer: a prompt may be large."""
+        self.calls.remove(call)
+
     def ask_text(self, prompt: str | Sequence[int], stop: Sequence[str] = ()) -> SampledCall:
         """Register a call whose prompt is plain text or tokens; no chat template applies.
 
@@ -224,12 +230,22 @@ class Threads:
 
 
 def _writable(calls: Iterable[tuple[str, str]]) -> bool:
-    """Return True if a file can hold names and arguments: none spells half of a character."""
+    """Return True if a file can hold names and arguments: no half of a character, no NaN or infinity, no deep nesting.
+
+    Records are read by a parser of JSON that accepts 200 levels, their own included.
+    """
     try:
-        json.dumps([(name, json.loads(arguments)) for name, arguments in calls], ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+        values = [(name, json.loads(arguments)) for name, arguments in calls]
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        return _levels(values) <= _MOST_LEVELS
+    except (ValueError, RecursionError):
         return False
-    return True
+
+
+def _levels(values: Any) -> int:
+    """Return how deeply JSON values are nested."""
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list | tuple) else ()
+    return 1 + max(map(_levels, inner), default=0)
 
 
 def _all_ids(call: SampledCall) -> tuple[int, ...]:

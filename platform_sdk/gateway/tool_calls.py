@@ -120,11 +120,13 @@ def _arguments(content: str, parameters: dict[str, Any]) -> str | None:
             return content
     except (ValueError, RecursionError):
         pass
-    fields = parameters.get("properties") or {}
-    required = parameters.get("required") or list(fields)
-    if not content.strip() or len(required) != 1 or fields.get(required[0], {}).get("type") != "string":
+    fields = parameters.get("properties")
+    if not content.strip() or not isinstance(fields, dict):
         return None
-    return json.dumps({required[0]: content}, ensure_ascii=False)
+    match parameters.get("required") or list(fields):
+        case [str(name)] if isinstance(fields.get(name), dict) and fields[name].get("type") == "string":
+            return json.dumps({name: content}, ensure_ascii=False)
+    return None
 
 
 HERMES = JsonFormat("hermes", "arguments", "<tool_call>\n", "\n</tool_call>")

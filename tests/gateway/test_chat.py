@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -135,13 +136,20 @@ def test_searches_are_recorded_with_their_evidence(gateway: Gateway, engine: Tra
         ({"extra_body": {"min_p": 0.1}}, "min_p"),
         ({"stop": [""]}, "stop"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": []}, "messages"),
+        ({"stream_options": 5}, "stream_options"),
+        ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+        ({"extra_body": {"stream": "false"}}, "stream"),
+        ({"logprobs": 3}, "logprobs"),
     ],
 )
 def test_unsupported_parameters_are_refused_by_name(gateway: Gateway, options: dict[str, Any], name: str) -> None:
     session = gateway.open(seed=1, name="Q#0")
-    with pytest.raises(openai.BadRequestError, match=name) as caught:
+    with pytest.raises(openai.BadRequestError, match=re.escape(name)) as caught:
         ask(session, **({"messages": OPENING} | options))
     assert (caught.value.param or "").startswith(name)
     session.close()
@@ -198,6 +206,14 @@ def test_unknown_and_dead_tokens_get_401(gateway: Gateway) -> None:
     with pytest.raises(openai.AuthenticationError):
         ask(session, OPENING)
     assert httpx.post(f"{gateway.url}/s/unknown/search", json={"query": "x"}).status_code == 401
+
+
+def test_unknown_endpoint_is_named_without_the_token(gateway: Gateway) -> None:
+    session = gateway.open(seed=1, name="Q#0")
+    with client(session) as api, pytest.raises(openai.NotFoundError, match="POST /v1/embeddings is not") as caught:
+        api.embeddings.create(model="any", input="x")
+    assert session.token not in caught.value.message
+    session.close()
 
 
 def test_closing_a_session_answers_its_waiting_requests(gateway: Gateway) -> None:

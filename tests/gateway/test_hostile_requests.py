@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from platform_sdk.gateway import server as serving
+from platform_sdk.gateway import bodies
 from platform_sdk.gateway.events import Bounds, CompletionAsked
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.gateway.sessions import Session
@@ -71,9 +71,8 @@ def raw(session: Session, data: bytes) -> socket.socket:
     return connection
 
 
-def post(session: Session, body: bytes, length: int) -> bytes:
-    path = urlsplit(session.base_url).path
-    return f"POST {path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode() + body
+def post(url: str, body: bytes, length: int) -> bytes:
+    return f"POST {urlsplit(url).path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode() + body
 
 
 def is_answered(session: Session) -> bool:
@@ -88,15 +87,16 @@ def chat(session: Session, **more: object) -> httpx.Response:
 def test_half_sent_requests_keep_no_other_session_from_answers(attacker: Session, honest: Session) -> None:
     with ExitStack() as held:
         for number in range(5 * CONNECTIONS):
-            whole = post(attacker, b'{"messages":', 1000)
+            whole = post(f"{attacker.base_url}/chat/completions", b'{"messages":', 1000)
             held.enter_context(raw(attacker, whole[: 20 if number % 3 else len(whole)]))
         assert is_answered(honest)
 
 
 def test_half_sent_body_is_refused_in_time(attacker: Session, honest: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "BODY_SECONDS", 0.2)
-    with raw(attacker, post(attacker, b'{"messages":', 1000)) as held:
-        assert held.recv(65536).startswith(b"HTTP/1.1 408 ")
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.2)
+    for url in (f"{attacker.base_url}/chat/completions", attacker.mcp_url):
+        with raw(attacker, post(url, b'{"messages":', 1000)) as held:
+            assert held.recv(65536).startswith(b"HTTP/1.1 408 ")
     with answered(honest):
         assert chat(honest).status_code == 200
 
@@ -119,7 +119,7 @@ def test_streams_that_nobody_reads_keep_no_other_session_from_answers(attacker: 
         for _ in range(2 * CONNECTIONS):
             connection = held.enter_context(raw(attacker, b""))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            connection.sendall(post(attacker, body, len(body)))
+            connection.sendall(post(f"{attacker.base_url}/chat/completions", body, len(body)))
         with answered(honest):
             assert chat(honest).status_code == 200
 
@@ -127,7 +127,7 @@ def test_streams_that_nobody_reads_keep_no_other_session_from_answers(attacker: 
 def test_cut_response_is_recorded_and_the_session_goes_on(attacker: Session) -> None:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Who?"}], "stream": True}).encode()
     with answered(attacker):
-        with raw(attacker, post(attacker, body, len(body))) as connection:
+        with raw(attacker, post(f"{attacker.base_url}/chat/completions", body, len(body))) as connection:
             connection.recv(10)
         assert chat(attacker).status_code == 200
     assert len(attacker.trajectories()) == 2, "one thread for each call of the same prompt"
@@ -142,3 +142,47 @@ def test_every_endpoint_refuses_the_token_of_an_ended_session(attacker: Session)
     assert httpx.post(attacker.search_url, json={"query": "x"}).status_code == 401
     listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     assert httpx.post(attacker.mcp_url, json=listed).status_code == 401
+
+
+@pytest.mark.parametrize("depth", [300, 850, *range(955, 970, 2)])
+def test_values_nested_without_end_are_refused(honest: Session, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    function = f'{{"type": "function", "function": {{"name": "f", "parameters": {{"x": {nested}}}}}}}'
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": f'{{"x": {nested}}}'}}
+    said = json.dumps([{"role": "user", "content": "Who?"}, {"role": "assistant", "tool_calls": [call]}])
+    with answered(honest):
+        user = '{"role": "user", "content": "Who?"}'
+        for body in (f'{{"messages": [{user}], "tools": [{function}]}}', f'{{"messages": {said}}}'):
+            reply = httpx.post(f"{honest.base_url}/chat/completions", content=body, timeout=30)
+            assert reply.status_code in (200, 400)
+
+
+def test_refused_prompts_are_not_kept(attacker: Session) -> None:
+    for _ in range(3):
+        assert (
+            chat(attacker, messages=[{"role": "user", "content": "word " * 5000}], temperature=0.1).status_code == 400
+        )
+    assert attacker._threads.calls == []
+    assert attacker.notes == ()
+
+
+def test_searches_end_at_the_bound_of_results(small: Gateway) -> None:
+    session = small.open(seed=0, name="attacker", bounds=Bounds(results=10))
+    session.search("Amberfall", 8)
+    refused = httpx.post(session.search_url, json={"query": "Amberfall", "k": 3})
+    assert (refused.status_code, session.limit) == (403, "results")
+    assert "bound of 10 results" in refused.json()["error"]["message"]
+
+
+def test_mcp_requests_are_bounded_in_size(small: Gateway) -> None:
+    session = small.open(seed=0, name="attacker", bounds=Bounds(request_bytes=1024))
+    assert httpx.post(session.mcp_url, content=b" " * 2000).status_code == 413
+
+
+def test_replies_do_not_wait_for_acknowledgements(small: Gateway, honest: Session) -> None:
+    """Without TCP_NODELAY, each further reply on a connection takes 40 ms."""
+    with httpx.Client() as client:
+        assert client.get(f"{honest.base_url}/models").status_code == 200
+        [connection] = small._server.server_state.connections
+        own = connection.transport.get_extra_info("socket")
+        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -35,6 +35,33 @@ def test_responses_with_calls_continue_the_thread(session: Session) -> None:
     assert len(thread.calls) == 2
 
 
+def test_result_of_a_call_may_be_a_list_of_texts(session: Session) -> None:
+    policy(session, "Ida Roth")
+    output = [{"type": "input_text", "text": "Ida Roth "}, {"type": "input_text", "text": "directed it"}]
+    call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": output}
+    with client(session) as api:
+        api.responses.create(model="any", input=[{"role": "user", "content": "Who?"}, call, result])
+    [thread] = session.threads
+    assert thread.calls[0].messages[-1].content == "Ida Roth directed it"
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"type": "reasoning", "id": "r", "summary": []}, "input[0].type"),
+        ({"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}, "input[0].content[0].type"),
+        ({"type": "function_call", "name": "find", "arguments": "{}"}, "input[0].call_id"),
+    ],
+)
+def test_malformed_item_is_refused_by_its_place(hermes: Gateway, item: dict[str, object], param: str) -> None:
+    session = hermes.open(seed=1, name="Q#0")
+    with client(session) as api, pytest.raises(openai.BadRequestError) as caught:
+        api.responses.create(model="any", input=[item])
+    assert caught.value.param == param
+    session.close()
+
+
 @pytest.mark.parametrize(
     "options",
     [

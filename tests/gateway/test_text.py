@@ -57,6 +57,30 @@ def test_tokens_continue_the_thread_exactly(gateway: Gateway, engine: Transforme
     assert len(thread.calls) == 2
 
 
+def test_list_of_one_prompt_is_the_prompt(gateway: Gateway, engine: TransformersEngine) -> None:
+    ids = engine.tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
+
+    def program(session: Session) -> None:
+        for prompt in ([PROMPT], [ids], PROMPT):
+            complete(session, prompt)
+
+    [(session, _)] = play(gateway, engine, program)
+    assert {call.token_ids for thread in session.threads for call in thread.calls} == {tuple(ids)}
+
+
+def test_usage_of_a_stream_is_sent_last_if_it_is_requested(gateway: Gateway, engine: TransformersEngine) -> None:
+    def program(session: Session) -> list[list[Completion]]:
+        with client(session) as api:
+            return [
+                list(api.completions.create(model="any", prompt=PROMPT, stream=True, stream_options=options))
+                for options in ({"include_usage": True}, {})
+            ]
+
+    [(_, (with_usage, without))] = play(gateway, engine, program)
+    assert [(len(chunk.choices), chunk.usage is None) for chunk in with_usage] == [(1, True), (0, False)]
+    assert [(len(chunk.choices), chunk.usage is None) for chunk in without] == [(1, True)]
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "name"),
     [("", {}, "prompt"), (["a", "b"], {}, "prompt"), ([-1], {}, "prompt"), ("a", {"best_of": 2}, "best_of"),

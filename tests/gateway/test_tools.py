@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from platform_sdk.gateway.events import CompletionAsked, Ended
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.gateway.tool_calls import HERMES, LLAMA, TAGS
+from platform_sdk.records import Trajectory
 from platform_sdk.sampling.engine import Completion
 from tests.gateway.templates import TOOLS, tokenizer, written_call
 
@@ -110,6 +111,20 @@ def test_plain_text_in_a_tag_is_no_call_of_a_function_with_two_required_argument
     assert TAGS.parse('<join>{"a": "x", "b": "y"}</join>', [tool]) is not None
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": ["query"]},
+        {"properties": {"query": True}, "required": ["query"]},
+        {"properties": {"query": {}}, "required": 1},
+        {"properties": {"query": {}}, "required": [["query"]]},
+    ],
+)
+def test_plain_text_in_a_tag_is_no_call_of_a_function_whose_parameters_are_malformed(parameters: Any) -> None:
+    tool = {"type": "function", "function": {"name": "find", "description": "", "parameters": parameters}}
+    assert TAGS.parse("<find>x</find>", [tool]) is None
+
+
 def test_stream_joins_to_the_whole_reply(session: Session) -> None:
     text = "I search, and I search again, until the chunk is full. " * 3
     two = text + "\n" + written_call(NAME, "Amberfall") + "\n" + written_call(NAME, "Ida")
@@ -147,9 +162,9 @@ def test_stream_cut_in_the_middle_is_recorded_whole(session: Session) -> None:
     session.put(Ended("answered"))
 
 
-def test_sampled_half_of_a_character_in_a_call_is_text(session: Session) -> None:
-    """A file cannot hold it."""
-    policy(session, '<tool_call>\n{"name": "find", "arguments": {"query": "x \\ud83d"}}\n</tool_call>')
+@pytest.mark.parametrize("value", ['"x \\ud83d"', "NaN", "1e999", "[" * 195 + "]" * 195, "[" * 500 + "]" * 500])
+def test_sampled_arguments_that_no_file_can_hold_are_text(session: Session, value: str) -> None:
+    policy(session, f'<tool_call>\n{{"name": "find", "arguments": {{"query": {value}}}}}\n</tool_call>')
     assert create(session, [USER]).choices[0].message.tool_calls is None
     for trajectory in session.trajectories():
-        trajectory.model_dump_json()
+        assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
