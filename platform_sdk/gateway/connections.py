@@ -1,4 +1,4 @@
-"""Connections to the gateway: one without a request gives way when there are too many."""
+"""Connections to the gateway: an idle one is closed if there are too many."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def most_connections(wanted: int) -> int:
 class Connections(H11Protocol):
     """uvicorn's protocol with a bound on connections, ``config.limit_concurrency``.
 
-    A program may open any number of connections. Above the bound, the one that has waited longest without sending a
-    request is closed, so that other sessions are answered. One whose request has arrived but was not read yet stays.
+    A program may open any number of connections. Above the bound, the one that has been idle longest, without a request
+    or after its answer, is closed, so that other sessions are answered. A connection with an unread request stays.
     """
 
     _silent: dict[Connections, None] = {}  # noqa: RUF012, in order; of one server, since each gateway has a subclass
@@ -54,8 +54,17 @@ class Connections(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None:
+        if not self._is_idle():
             self._silent.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_idle() and not self.transport.is_closing():
+            self._silent[self] = None
+
+    def _is_idle(self) -> bool:
+        """Return True if no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._silent.pop(self, None)

@@ -113,6 +113,16 @@ def test_huge_head_ends_its_connection_alone(attacker: Session, honest: Session)
     assert is_answered(honest)
 
 
+def test_answered_requests_on_open_connections_keep_no_other_session_from_answers(
+    attacker: Session, honest: Session
+) -> None:
+    head = f"GET {urlsplit(attacker.base_url).path}/models HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with ExitStack() as held:
+        for _ in range(2 * CONNECTIONS):
+            assert held.enter_context(raw(attacker, head)).recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert is_answered(honest)
+
+
 def test_streams_that_nobody_reads_keep_no_other_session_from_answers(attacker: Session, honest: Session) -> None:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Who?"}], "stream": True}).encode()
     with answered(attacker, "word " * 1000), ExitStack() as held:
