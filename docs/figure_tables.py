@@ -16,10 +16,11 @@ from platform_sdk.studies.study import StudyDocument
 HOME = Path(__file__).parents[1]
 METRICS = {"em": "EM", "em_greedy": "greedy EM"}
 KS = ("2", "5", "10")
+COSTS = ("rollouts", "trajectories", "tokens_sampled", "tokens_trained", "optimizer_steps")
 
 Record = dict[str, Any]
 Cell = dict[str, Any]
-"""Scores of each seed in percent by metric; ``intervals``, ``differences`` and ``means`` where they were measured."""
+"""Scores of each seed in percent by metric; ``intervals``, ``differences``, ``means`` and ``cost`` where measured."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,48 @@ class StudyTable:
         document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
         record, axes = records[self.name], list(document.axes)
         means = list(dict.fromkeys(name for cell in record["cells"].values() for name in cell.get("means", ())))
+        metrics = {name: title for name, title in METRICS.items() if name in document.metrics}
         head = [
             *axes,
-            *(f"{title} {what}" for title in METRICS.values() for what in ("of seeds", "mean", "difference")),
+            *(f"{title} {what}" for title in metrics.values() for what in ("of seeds", "mean", "difference")),
         ]
-        rows = [[*head, *means], ["---"] * (len(axes) + 2 * 3) + ["---:"] * len(means)]
+        rows = [[*head, *means], ["---"] * (len(axes) + 3 * len(metrics)) + ["---:"] * len(means)]
         for place, cell in record["cells"].items():
             levels = place.split(" · ")
             base = " · ".join(document.baseline.get(axis, level) for axis, level in zip(axes, levels, strict=True))
             other = record["cells"].get(base, {}) if base != place else {}
-            scores = [text for metric in METRICS for text in _scores(cell, other, metric, record["questions"])]
+            scores = [text for metric in metrics for text in _scores(cell, other, metric, record["questions"])]
             rows.append([*levels, *scores, *(f"{cell['means'][name]:g}" for name in means)])
+        return _lines(rows)
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """What the cells of a study spend until their mean score is the baseline's last, from the study's record.
+
+    The figures are means over seeds, up to the first evaluation with this score. Time is left out: the studies ran on
+    shared machines.
+    """
+
+    name: str
+    study: str
+
+    @property
+    def studies(self) -> list[str]:
+        """Name of the study whose record it shows."""
+        return [self.study]
+
+    def shown(self) -> list[str]:
+        return StudyTable(self.study).shown()
+
+    def render(self, records: Mapping[str, Record]) -> list[str]:
+        axes = list(read_as(StudyDocument, HOME / f"studies/{self.study}.yaml").axes)
+        cells = {place: cell["cost"] for place, cell in records[self.study]["cells"].items() if "cost" in cell}
+        head = [*axes, "EM to reach", *(name.replace("_", " ").replace("optimizer", "optimiser") for name in COSTS)]
+        rows = [head, ["---"] * len(axes) + ["---:"] * (1 + len(COSTS))]
+        for place, cost in cells.items():
+            spent = (f"{cost[name]:,.0f}" if name in cost else "not reached" for name in COSTS)
+            rows.append([*place.split(" · "), f"{cost['score']:.1f}", *spent])
         return _lines(rows)
 
 
@@ -71,9 +103,10 @@ class Summary:
     def shown(self) -> list[str]:
         return [f"hopforge study run studies/{study}.yaml" for _, study, _, _ in self.rows]
 
-    def parts(self, name: str) -> list[str]:
-        """Return the names of the studies if ``name`` is this summary's, else the name."""
-        return [study for _, study, _, _ in self.rows] if name == self.name else [name]
+    @property
+    def studies(self) -> list[str]:
+        """Names of the studies whose records it shows."""
+        return list(dict.fromkeys(study for _, study, _, _ in self.rows))
 
     def render(self, records: Mapping[str, Record]) -> list[str]:
         head = ["command", "", "seeds", "questions", "sampled: before", "after", "greedy: before", "after"]
@@ -136,12 +169,15 @@ class Kept:
 def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
     """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
     cell: Cell = {"intervals": {}, "differences": {}}
-    for name in METRICS:
+    for name in (name for name in METRICS if name in row["metrics"]):
         found = row["metrics"][name]
         cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
         if pair := found["paired"]:
             cell["differences"][name] = [_percent(pair[part]) for part in ("difference", "low", "high")]
+    if cost := row["cost"]:
+        spent = cost["reached"]["cost"] if cost["reached"] else {}
+        cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
     means = {name: found["mean"] for name, found in row["metrics"].items() if name not in METRICS}
     cell["means"] = {
         name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)

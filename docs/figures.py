@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from figure_tables import HOME, KS, Kept, Recall, Record, StudyTable, Summary
+from figure_tables import HOME, KS, Kept, Recall, Record, StudyCost, StudyTable, Summary
 
 RECORD = HOME / "docs/figures.json"
 PAGES = (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
@@ -71,7 +71,7 @@ RECALL = Recall(
         ),
     ),
 )  # fmt: skip
-FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
+FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
@@ -79,6 +79,7 @@ FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
             StudyTable(f"world-{name}")
             for name in ("mygo", "arena", "prograph", "react", "program", "evipath", "grpo-tuning", "grpo")
         ),
+        StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
@@ -158,6 +159,12 @@ def check(records: Mapping[str, Record]) -> list[str]:
     return faults
 
 
+def _measured_for(name: str) -> list[str]:
+    """Return the names of the tables to measure for a table: the studies that it shows, or itself."""
+    figure = FIGURES.get(name)
+    return figure.studies if isinstance(figure, Summary | StudyCost) else [name]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables to measure again")
@@ -169,7 +176,7 @@ def main() -> None:
     parser.add_argument("--render", action="store_true", help="rewrite the pages from the record")
     given = parser.parse_args()
     measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall)}
-    names = dict.fromkeys(name for given_name in given.names for name in SUMMARY.parts(given_name))
+    names = dict.fromkeys(name for given_name in given.names for name in _measured_for(given_name))
     if unknown := [name for name in names if name not in measured]:
         parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")
     if given.list:

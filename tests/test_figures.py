@@ -41,8 +41,9 @@ def test_tables_of_all_pages_equal_the_record_and_stand_between_markers(
     assert figures.check(records) == []
     marked = [name for page in figures.PAGES for name in figures.MARKER.findall(page.read_text())]
     assert set(marked) == set(figures.FIGURES)
-    assert records.keys() == figures.FIGURES.keys() - {"scores"}
-    assert figures.SUMMARY.parts("scores")[:2] == ["world-mygo", "world-grpo"]
+    assert records.keys() == figures.FIGURES.keys() - {"scores", "world-grpo-cost"}
+    assert figures.SUMMARY.studies[:2] == ["world-mygo", "world-grpo"]
+    assert figures.FIGURES["world-grpo-cost"].studies == ["world-grpo"]
 
 
 def test_altered_score_is_named_with_its_page(
