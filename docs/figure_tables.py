@@ -65,7 +65,7 @@ class StudyTable:
 
 @dataclass(frozen=True)
 class StudyCost:
-    """What the cells of a study spend until their mean score is the baseline's last, from the study's record.
+    """Cost of a study's cells until their mean score is the baseline's last, from the study's record.
 
     The figures are means over seeds, up to the first evaluation with this score. Time is left out: the studies ran on
     shared machines.

@@ -105,7 +105,7 @@ def test_scores_are_paired_by_question(runs: tuple[Path, Path]) -> None:
     # 0.35 and P(k ≥ 4) 0.013: the middle 95 % reach from −3/10 to 0.
     assert (em.low, em.high) == pytest.approx((-0.3, 0.0))
     assert em.p_value == pytest.approx(2 * 0.9**10, abs=0.02)
-    assert found.counts == ("calls", "reward", "searches", "threads", "tokens", "turns")
+    assert found.counts == ("calls", "reward", "searches", "threads", "tokens", "tool_calls", "tool_errors", "turns")
 
 
 def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple[Path, Path]) -> None:

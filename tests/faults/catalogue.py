@@ -270,7 +270,7 @@ FAULTS = (
     ),
     Fault(
         "retrieval ties by -row", "retrieval/milvus.py",
-        "np.lexsort((np.asarray(rows), -scores))", "np.lexsort((-np.asarray(rows), -scores))",
+        "np.lexsort((ties, -scores))", "np.lexsort((-ties, -scores))",
         "retrieval/test_search.py retrieval/test_milvus.py",
     ),
     # State, audit, service

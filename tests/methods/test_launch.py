@@ -259,5 +259,5 @@ def test_a_step_with_unknown_or_wrong_fields_is_refused(tmp_path: Path) -> None:
         step_of(OnlineStep, tmp_path, surprise=1)
     with pytest.raises(ValidationError, match="kind"):
         STEPS.validate_json(json.dumps({"kind": "guess"}))
-    with pytest.raises(UserError, match="toy has no 'guessing'; known are writing"):
+    with pytest.raises(UserError, match="toy has no 'guessing'; its steps: writing"):
         launch(step_of(SampleStep, tmp_path, step="guessing"))

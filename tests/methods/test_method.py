@@ -35,7 +35,7 @@ def test_shipped_methods_are_found_by_name(name: str, folder: str) -> None:
 
 
 def test_an_unknown_step_is_named() -> None:
-    with pytest.raises(UserError, match=r"step: mygo has no 'warm-up'; known are warmup, iteration"):
+    with pytest.raises(UserError, match=r"step: mygo has no 'warm-up'; its steps: warmup, iteration"):
         step_of(load_method("mygo"), "warm-up")
 
 

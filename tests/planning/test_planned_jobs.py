@@ -48,7 +48,8 @@ PROGRAMS: dict[str, Callable[[Path], None]] = {"platform_sdk.methods": work, "pl
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 FURTHER = (
     "arena/mixed-qwen2.5-7b", "arena-baselines/direct-rag-qwen2.5-7b", "arena-baselines/sft-reasoning-qwen2.5-7b",
-    "arena-baselines/sft-reasoning-smollm2", "evipath/hotpot-llama3.1-8b", "evipath-mygo/world",
+    "arena-baselines/sft-reasoning-smollm2", "arena-baselines/world", "evipath/hotpot-llama3.1-8b",
+    "evipath-mygo/world",
     "mygo/2wiki-kg-qwen2.5-7b", "mygo/2wiki-kg-qwen2.5-7b-grpo", "mygo/world-grpo", "program-mygo/world",
     "prograph/2wiki-qwen2.5-3b", "prompting/world", "react/search-r1-qwen3-4b",
 )  # fmt: skip

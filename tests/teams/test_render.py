@@ -401,7 +401,7 @@ def gpus_are_reached_through_the_own_queue(case: Case) -> None:
             pod = {"kind": "Pod", "metadata": forged, "spec": {"containers": [container]}}
             for user in (*own_people, *sorted(case.auditors)[:1]):
                 said = refusals_of(rules, Request(pod, user=user, namespace=name))
-                assert any("job with GPUs needs" in message for message in said) == (resource != "cpu")
+                assert any("may create a pod with GPUs" in message for message in said) == (resource != "cpu")
 
 
 try:

@@ -143,6 +143,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         for name, reduced in REDUCED.items()
         if name in ("evipath", "prograph", "program", "react")
     },
+    "arena-baselines/world.yaml": {
+        "dataset.world": {"entities": 40, "train_questions": 8, "eval_questions": 2, "hops": [1], "context": 4},
+        "training.epochs": 1,
+    },
     "arena/world.yaml": {**REDUCED["arena"].shorter().overrides, "online.processes": 2},
     "mygo/world-grpo-workers.yaml": {
         **TINY_START, "online.updates": 1, "online.questions": 4, "online.group": 4, "evaluation.greedy": False,

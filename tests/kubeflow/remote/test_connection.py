@@ -143,6 +143,6 @@ def test_server_certificates_are_verified(
 
 
 def test_server_without_tls_is_reported_with_a_remedy(kfp: KfpServer, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UserError, match=re.escape("if it speaks plain HTTP, say http://… in --host")):
+    with pytest.raises(UserError, match=re.escape("for plain HTTP use --host http://…")):
         reached(kfp.url.removeprefix("http://"))
     assert caplog.records == []

@@ -211,7 +211,7 @@ def test_shared_pipeline_is_not_taken_for_the_teams(kfp: KfpServer, recipe: Path
 def test_namespace_is_required_exactly_for_many_users(recipe: Path, kfp: KfpServer) -> None:
     with refused("cluster.namespace-needed"):
         started(kfp, recipe, namespace=None)
-    with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
+    with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*check that the namespace exists and is yours"):
         started(kfp, recipe, namespace="team-b")
     with KfpServer() as single:
         with refused("cluster.single-user"):

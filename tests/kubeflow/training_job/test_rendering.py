@@ -217,7 +217,7 @@ def test_contradictory_job_specs_are_refused() -> None:
     for values, reason in (
         ({"minimum_nodes": 4}, "above nodes"),
         ({"minimum_nodes": 2, "backend": "trainjob"}, "elastic"),
-        ({"queue": None}, "name a queue"),
+        ({"queue": None}, "needs a Kueue queue"),
         ({"queue": "q" * 64}, "queue"),
         ({"secrets": {"TOKEN": "no-key"}}, "secrets"),
         ({"resources": {"memory": "64 GB"}}, "memory"),
