@@ -59,7 +59,8 @@ class StudyTable:
             base = " · ".join(document.baseline.get(axis, level) for axis, level in zip(axes, levels, strict=True))
             other = record["cells"].get(base, {}) if base != place else {}
             scores = [text for metric in metrics for text in _scores(cell, other, metric, record["questions"])]
-            rows.append([*levels, *scores, *(f"{cell['means'][name]:g}" for name in means)])
+            own = cell.get("means", {})
+            rows.append([*levels, *scores, *(f"{own[name]:g}" if name in own else "–" for name in means)])
         return _lines(rows)
 
 
