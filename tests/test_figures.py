@@ -51,8 +51,9 @@ def test_altered_score_is_named_with_its_page(
 ) -> None:
     page = tmp_path / "page.md"
     text = (HOME / "README.md").read_text()
-    assert "| 41.7 (22.9 to 60.5) |" in text
-    page.write_text(text.replace("| 41.7 (22.9 to 60.5) |", "| 51.7 (42.9 to 60.5) |"))
+    shown = figures.SUMMARY.render(records)[2].split(" | ")[5]  # the first row's sampled score after training
+    page.write_text(text.replace(f"| {shown} |", "| 51.7 (42.9 to 60.4) |"))
+    assert page.read_text() != text
     monkeypatch.setattr(figures, "PAGES", (page,))
     assert figures.check(records) == [
         f"{page}: table scores differs from docs/figures.json; run python docs/figures.py --render"
@@ -67,9 +68,11 @@ def test_score_outside_markers_is_named(
     page.write_text("| method | EM |\n|---|---:|\n| a | 51.7 |\n\n| name | what EM is |\n|---|---|\n| a | b |\n")
     fault = "a table of scores, or a score that is in no table"
     assert figures.check(records) == [f"{page}: {fault}: | method | EM |; add it to docs/figures.py"]
-    page.write_text("MyGO ends at 41.7 (22.9 to\n60.5), and not at 41.7 (22.9\nto 60.6).\n")
-    assert figures.check(records) == [f"{page}: {fault}: 41.7 (22.9 to 60.6); add it to docs/figures.py"]
-    page.write_text("It ends 16.8 points (−37.3 to 3.7) below.\n")
+    mean, low, _, high = figures.SUMMARY.render(records)[2].split(" | ")[5].replace("(", "").replace(")", "").split()
+    page.write_text(f"MyGO ends at {mean} ({low} to\n{high}), and not at {mean} ({low}\nto 99.9).\n")
+    assert figures.check(records) == [f"{page}: {fault}: {mean} ({low} to 99.9); add it to docs/figures.py"]
+    difference, low, high = records["world-grpo"]["cells"]["MyGO · 307"]["differences"]["em"]
+    page.write_text(f"It ends {difference} points (−{high} to −{low}) below.\n")
     assert figures.check(records) == []
 
 
@@ -89,7 +92,8 @@ def test_study_table_shows_measured_intervals_and_marks_one_seed(figures: Module
         metric = {"n": 200, "values": values, "mean": 0.5, "low": 0.4, "high": 0.6, "paired": paired}
         calls = {"n": 200, "values": [2.0], "mean": 2.0, "paired": None}
         metrics = {"em": metric, "em_greedy": metric, "tool_calls": calls}
-        return {"place": [level], "runs": {str(seed): "run" for seed in range(len(values))}, "metrics": metrics}
+        runs = {str(seed): "run" for seed in range(len(values))}
+        return {"place": [level], "runs": runs, "metrics": metrics, "cost": None}
 
     paired = {"difference": 0.1, "low": -0.05, "high": 0.25}
     rows = [row("search and calculator", [0.5, 0.5], None), row("search", [0.6, 0.4], paired)]
@@ -103,6 +107,16 @@ def test_study_table_shows_measured_intervals_and_marks_one_seed(figures: Module
             "search and calculator": {"em": {"0": 10.0, "1": 30.0}, "em_greedy": {"0": 10.0, "1": 30.0}}}}  # fmt: skip
     line = table.render({"world-react": kept})[2]
     assert line.startswith("| search | 50.0 | 50.0 (43.0 to 57.0, one seed) | +20.0 (one seed) |")
+
+
+def test_costs_are_shown_up_to_the_baselines_score(figures: ModuleType) -> None:
+    costs = {"score": 30.1, "rollouts": 694.2, "trajectories": 1242, "tokens_sampled": 9, "tokens_trained": 8}
+    cells = {"MyGO · 211": {"cost": costs | {"optimizer_steps": 15}}, "GRPO · 211": {"cost": {"score": 30.1}}, "x": {}}
+    lines = figures.FIGURES["world-grpo-cost"].render({"world-grpo": {"cells": cells}})
+    assert lines[2:] == [
+        "| MyGO | 211 | 30.1 | 694 | 1,242 | 9 | 8 | 15 |",
+        "| GRPO | 211 | 30.1 |" + " not reached |" * 5,
+    ]
 
 
 def test_rows_of_recall_name_their_commands(figures: ModuleType) -> None:
