@@ -1,4 +1,4 @@
-"""Recorded removal: the log lists files removed from a run, by whom and why, so that they do not count as missing."""
+"""Recorded removal: the log has the files removed from a run, who removed them and why; verify does not miss them."""
 
 from __future__ import annotations
 

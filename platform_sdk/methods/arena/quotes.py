@@ -21,10 +21,11 @@ def quoted(question: Question) -> str | None:
     the answer. They are in the order of the hops if there are any, or of the triples, or of the gold passages if a
     passage's title is not the head of its triple; without either, passages that contain the answer come last.
     """
+    annotated = _annotated(question)
     quotes = [
         f"{sentence} [{place + 1}]"
         for place in sorted(question.gold_positions, key=lambda place: _step(question, place))
-        for sentence in _supporting(question, place)
+        for sentence in annotated.get(question.context[place].id) or _supporting(question, question.context[place])
     ]
     return " ".join(quotes) or None
 
@@ -43,12 +44,17 @@ def _step(question: Question, place: int) -> int:
     return next((number for number, needed in enumerate(steps) if needed), 0)
 
 
-def _supporting(question: Question, place: int) -> list[str]:
-    passage = question.context[place]
-    if question.context_sentences:
-        pool, gold = sentences(question)
-        if own := [pool[number].text for number in gold if pool[number].id.rpartition("#")[0] == passage.id]:
-            return own
+def _annotated(question: Question) -> dict[str, list[str]]:
+    """Return the annotated supporting sentences by the ids of their passages."""
+    found: dict[str, list[str]] = {}
+    pool, gold = sentences(question) if question.context_sentences else ((), ())
+    for sentence in (pool[number] for number in gold):
+        found.setdefault(sentence.id.rpartition("#")[0], []).append(sentence.text)
+    return found
+
+
+def _supporting(question: Question, passage: Passage) -> list[str]:
+    """Return the first sentence with the passage's contribution, else its first sentence."""
     parts = split_sentences(passage.text)
     return [next((part for part in parts if _holds(part, _needed(question, passage))), parts[0])] if parts else []
 
