@@ -14,6 +14,7 @@ from platform_sdk.gateway.events import ProgramOutcome
 _HEAD = struct.Struct(">cI")
 _POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 30.0
+_ENDED = "the runner of the program's image ended; see the log of the container program"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ def run_command(
         variables = [f"{name}={value}" for name, value in environment.items()]
         parts = [(b"a", word) for word in command] + [(b"e", each) for each in variables] + [(b"p", str(port))]
         frames = [(kind, text.encode()) for kind, text in parts] + [(b"i", stdin), (b"x", b"")]
-        connection.sendall(b"".join(_HEAD.pack(kind, len(content)) + content for kind, content in frames))
+        try:
+            connection.sendall(b"".join(_HEAD.pack(kind, len(content)) + content for kind, content in frames))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionError(_ENDED) from error
         for kind, content in _frames(connection, deadline, stop):
             if kind == b"o":
                 stdout += content
@@ -77,7 +81,7 @@ def _frames(connection: socket.socket, deadline: float, stop: threading.Event) -
         except ConnectionResetError:
             chunk = b""
         if not chunk:
-            raise ConnectionError("the runner of the program's image ended; see the log of the container program")
+            raise ConnectionError(_ENDED)
         received += chunk
         while len(received) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(received)

@@ -232,14 +232,22 @@ def test_runner_that_ends_ends_the_attempt_as_an_error(session: Session, binary:
     port = free_port()
     with subprocess.Popen([binary, str(port), "--open-network"]) as process:
         wait_for(lambda: subprocess.run([binary, str(port), "--check"]).returncode == 0)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_for(lambda: not children.read_text())  # the check's own
+
+        def children(parent: int) -> list[int]:
+            try:
+                return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
+                return []
+
+        def commands() -> list[tuple[int, int]]:
+            return [(child, command) for child in children(process.pid) for command in children(child)]
 
         def strike() -> None:
-            wait_for(lambda: bool(children.read_text()))
-            for child in children.read_text().split():
-                os.kill(int(child), 9)
+            wait_for(lambda: bool(commands()))  # the child that serves the check has no command
+            [(child, command)] = commands()
+            os.kill(child, 9)
             process.kill()
+            os.kill(command, 9)
 
         threading.Thread(target=strike, daemon=True).start()
         began = time.monotonic()
