@@ -162,6 +162,8 @@ def _write_to(log: Path) -> None:
 def main() -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of imports must not be read as a result
+    # torch then counts GPUs without initialising CUDA, which a forked process could not do again.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     worker = _Worker()
     for module in COMMON:
         importlib.import_module(module)

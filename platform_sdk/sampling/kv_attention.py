@@ -9,7 +9,8 @@ shapes, a block of prompt tokens and a single decoded token; ``decode_rows`` mea
 second shape gives the bits of the first, and decoding pads to it. The sum over the context consists of explicit
 segments of ``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have
 the same bits in prompt processing and in decoding, alone or in a batch, and caches may be shared and dropped without
-affecting results.
+affecting results. On a GPU, whose kernels depend on the batch anyway, torch's fused attention is used instead, with a
+fifth of the kernel launches.
 """
 
 from __future__ import annotations
@@ -162,12 +163,13 @@ def attend(
     heads, tokens, width = query.shape[1:]
     kv_heads = key.shape[1]
     queries = (query[0].transpose(0, 1) * scaling).reshape(tokens, kv_heads, heads // kv_heads, width)
+    decoded, read = (_decode_fused, _chunk_fused) if fused(query.device) else (_decode, _chunk)
     result = torch.zeros_like(queries)
     if len(plan.decode):
-        result[: len(plan.decode)] = _decode(queries[: len(plan.decode)], keys, values, plan)
+        result[: len(plan.decode)] = decoded(queries[: len(plan.decode)], keys, values, plan)
     for chunk, mask in plan.chunks:
         part = queries[chunk.begin : chunk.end]
-        result[chunk.begin : chunk.end] = _chunk(part, keys[chunk.slot], values[chunk.slot], mask)
+        result[chunk.begin : chunk.end] = read(part, keys[chunk.slot], values[chunk.slot], mask)
     return result.reshape(1, tokens, heads, width), None
 
 
@@ -186,6 +188,31 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
     weights = torch.softmax(scores, dim=-1).view(shape)
     mixed = _mix(weights, values[:rows, :, :context].view(rows * kv_heads, context, width))
     return mixed.view(rows, kv_heads, -1, width)[plan.decode, :, :groups]
+
+
+def fused(device: torch.device) -> bool:
+    """Return True where torch's fused attention is used."""
+    return device.type != "cpu"
+
+
+def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """``_decode`` without batch invariance."""
+    rows, context = plan.mask.shape[0], plan.mask.shape[-1]
+    spread = queries.new_zeros(rows, *queries.shape[1:])
+    spread[plan.decode] = queries
+    seen, mixed = keys[:rows, :, :context], values[:rows, :, :context]
+    return functional.scaled_dot_product_attention(spread, seen, mixed, attn_mask=plan.mask, scale=1.0)[plan.decode]
+
+
+def _chunk_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """``_chunk`` without batch invariance."""
+    length, _, groups, _ = queries.shape
+    context = mask.shape[-1]
+    seen, mixed = (each[:, None, :context].expand(-1, groups, -1, -1) for each in (keys, values))
+    rows = queries.permute(1, 2, 0, 3)
+    return functional.scaled_dot_product_attention(rows, seen, mixed, attn_mask=mask[:length], scale=1.0).permute(
+        2, 0, 1, 3
+    )
 
 
 def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

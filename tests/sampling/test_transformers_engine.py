@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from platform_sdk.sampling import invariance
+from platform_sdk.sampling import invariance, kv_attention
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
@@ -48,9 +48,12 @@ def without_ends(path: Path, **arguments: object) -> TransformersEngine:
     ("kind", "heads", "kv_heads", "tied"),
     [("llama", 4, 1, False), ("llama", 4, 4, True), ("llama", 8, 4, False), ("qwen2", 8, 2, True)],
 )
+@pytest.mark.parametrize("fused", [False, True])
 def test_logprobs_are_those_of_a_plain_forward_pass(
-    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool
+    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also with the attention of a GPU, which runs here on the CPU."""
+    monkeypatch.setattr(kv_attention, "fused", lambda device: fused)
     path = save_model(tmp_path, kind=kind, heads=heads, kv_heads=kv_heads, tied=tied)
     engine = without_ends(path, live=3)
     prompts = [prompt(n) for n in (1, 2, 5, 40, 130, 300)]
