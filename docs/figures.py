@@ -77,7 +77,10 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
         SUMMARY,
         *(
             StudyTable(f"world-{name}")
-            for name in ("mygo", "arena", "prograph", "react", "program", "evipath", "grpo-tuning", "grpo", "baselines")
+            for name in (
+                "mygo", "arena", "prograph", "credit-tuning", "credit", "react", "program", "evipath", "grpo-tuning", "grpo",
+                "baselines",
+            )
         ),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
