@@ -107,8 +107,9 @@ def submit_cells(cells: Sequence[Cell], submit: Callable[[Cell], Submission]) ->
     for cell in cells:
         if cell.needs is not None:
             raise UserError(
-                f"{cell}: starts from the model of {cell.needs}, whose run directory on the cluster is not known yet; "
-                "leave the cell out (--only), and submit it with --set model=run:DIRECTORY when that run has finished"
+                f"{cell}: uses the model of {cell.needs}, whose run directory on the cluster is not known yet; "
+                "leave the cell out (--only), and submit it with --set "
+                f"{cell.model_parameter}=run:DIRECTORY when that run has finished"
             )
         sent = _submitted(cell)
         if sent is None:

@@ -33,6 +33,7 @@ class Level(Struct):
         default_factory=dict,
         description="start from the trained model of another cell: the levels in which it differs from this cell",
     )
+    model_parameter: str = Field("model", description="parameter that gets the model of model_of, e.g. teacher_model")
 
 
 class StudyDocument(Struct):
@@ -90,7 +91,8 @@ class Cell:
         place: its level of each axis.
         path: the recipe's file; ``overrides`` are applied to it.
         run_dir: named by the digest of the resolved recipe, so that studies share equal cells.
-        needs: the run directory whose trained model this run starts from, or None.
+        needs: the run directory whose trained model this run uses, or None.
+        model_parameter: the parameter that gets this model.
     """
 
     place: Place
@@ -100,6 +102,7 @@ class Cell:
     recipe: Recipe
     run_dir: Path
     needs: Path | None = None
+    model_parameter: str = "model"
 
     def __str__(self) -> str:
         return f"{' · '.join(self.place)}, seed {self.seed}"
@@ -197,10 +200,11 @@ def _cell(
     settings = [item for layer in layers for item in layer.items()]
     assignments = [f"{name}={json.dumps(value)}" for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
+    parameter = next((level.model_parameter for level in reversed(levels) if level.model_of), "model")
     needs = None
     # If the command names the model, no other cell's model is needed; such a cell can be submitted once the other
     # cell's run directory is known.
-    if other and not any(text.startswith("model=") for text in overrides):
+    if other and not any(text.startswith(f"{parameter}=") for text in overrides):
         names = zip(document.axes, place, strict=True)
         source = tuple(other.get(axis, level) for axis, level in names)
         if (source, seed) not in cells:
@@ -209,7 +213,7 @@ def _cell(
                 "model_of; name a cell that is trained"
             )
         needs = cells[source, seed].run_dir.resolve()
-        assignments.append(f"model={json.dumps(f'run:{needs}')}")
+        assignments.append(f"{parameter}={json.dumps(f'run:{needs}')}")
     assignments += [f"seed={seed}", *overrides]
     try:
         recipe = load_recipe(recipe_path, assignments, variables)
@@ -220,6 +224,6 @@ def _cell(
     # Paths of data and runs depend on the machine, so they are excluded from the cell's digest.
     resolved["parameters"] = {key: value for key, value in resolved["parameters"].items() if key != "data_dir"}
     if needs is not None:
-        resolved["parameters"]["model"] = f"run:{needs.name}"
+        resolved["parameters"][parameter] = f"run:{needs.name}"
     name = f"{recipe.name}-{digest_of(resolved)[:12]}"
-    return Cell(place, seed, recipe_path, tuple(assignments), recipe, folder / name, needs)
+    return Cell(place, seed, recipe_path, tuple(assignments), recipe, folder / name, needs, parameter)

@@ -97,6 +97,22 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
         assert cells["out", size].recipe.parameters["model"] == f"run:{cells['in', size].run_dir}"
 
 
+def test_a_level_names_the_parameter_that_gets_another_cells_model(tmp_path: Path) -> None:
+    axes: dict[str, Any] = {
+        "paths": {
+            "demonstrations": {},
+            "own": {"model_of": {"paths": "demonstrations"}, "model_parameter": "teacher_model"},
+        }
+    }
+    recipe = str(HOME / "pipelines/evipath/world.yaml")
+    path = write_study(tmp_path, recipe=recipe, settings={}, axes=axes, seeds=[4])
+    teacher, own = load_study(path, tmp_path).cells
+    assert (own.needs, own.recipe.parameters["teacher_model"]) == (teacher.run_dir, f"run:{teacher.run_dir}")
+    assert own.recipe.parameters["model"] == teacher.recipe.parameters["model"]
+    assert load_study(path, tmp_path / "others").cells[1].run_dir.name == own.run_dir.name
+    assert load_study(path, tmp_path, ["teacher_model=run:/results"]).cells[1].needs is None
+
+
 def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
