@@ -140,26 +140,40 @@ def rollouts(
     tokenizer: Any,
     weights: str,
     corpus: str,
+    further: Sequence[Chat] = (),
 ) -> list[Rollout]:
     """Return an example's training dialogues as rollouts; no policy sampled them.
 
     Without the planner each executor is a separate rollout, since a rollout's main trajectory is always trained on; so
-    is an executor without gold evidence, which the planner never heard.
+    is an executor without gold evidence, which the planner never heard, and each of the ``further`` dialogues.
     """
     planner, *workers = trajectories(example, style, max_questions, tokenizer)
-    without = [
+    alone = [
         _without_gold(chat, shown, tokenizer)
         for chat, shown in (unanswerable_chats(example, style, unanswerable) if "executor" in roles else ())
     ]
+    alone += [_without_planner(chat, tokenizer, example.answer) for chat in further]
     shared: dict[str, Any] = {
         "question": question, "seed": 0, "outcome": "answered", "weights": weights, "corpus": corpus
     }  # fmt: skip
     if "planner" not in roles:
-        return [Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate((*workers, *without))]
+        return [Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate((*workers, *alone))]
     if "executor" not in roles:
         workers = [worker.model_copy(update={"use": "scoring"}) for worker in workers]
     heard = Rollout(attempt=0, main=planner, others=tuple(workers), **shared)
-    return [heard, *(Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate(without, start=1))]
+    return [heard, *(Rollout(attempt=place, main=main, **shared) for place, main in enumerate(alone, start=1))]
+
+
+def _without_planner(chat: Chat, tokenizer: Any, answer: str) -> Trajectory:
+    """Return a dialogue as a trajectory without calls; ``answer`` is the planner's."""
+    dialogue = Dialogue(tokenizer, chat.system, chat.turns[0])
+    dialogue.recite(chat.turns[1])
+    for heard, said in zip(chat.turns[2::2], chat.turns[3::2], strict=True):
+        dialogue.tell(heard)
+        dialogue.recite(said)
+    if chat.role == "planner":
+        return dialogue.trajectory("planner", "planner", answer=answer)
+    return dialogue.trajectory("worker", "worker")
 
 
 def _without_gold(chat: Chat, shown: Sequence[Evidence], tokenizer: Any) -> Trajectory:

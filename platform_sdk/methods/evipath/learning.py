@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.dialogues import chats, rollouts
@@ -11,6 +12,7 @@ from platform_sdk.methods.evipath.path_statistics import statistics
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec
 from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
+from platform_sdk.methods.evipath.teacher_prompts import TeacherPrompts
 from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
 from platform_sdk.records import Rollout
@@ -36,12 +38,20 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
         examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
-        if spec.unanswerable and not any(example.gold for example in examples):
+        needing = "unanswerable" if spec.unanswerable else "teacher_prompts" if spec.teacher_prompts else ""
+        if needing and not any(example.gold for example in examples):
             raise UserError(
-                "learning.unanswerable: the paths of a teacher that searches do not say which evidence is gold; "
-                "leave it at 0"
+                f"learning.{needing}: the paths of a teacher that searches do not say which evidence is gold; leave it "
+                "out"
+            )
+        if spec.teacher_prompts and agent.prompts != "compact":
+            raise UserError(
+                "learning.teacher_prompts: a teacher with standard prompts gets worked paths instead; set "
+                "agent.prompts: compact, or leave it out"
             )
         questions = {question.id: question for question in run.questions("train")}
+        medium = medium_of(run.environment)
+        teacher = TeacherPrompts(agent.prompts, medium, agent.sub_questions) if spec.teacher_prompts else None
         tokenizer = load_tokenizer(models_of(round.model).get("planner", round.model))
         weights = policy_digest(round.model)
         learned = [
@@ -50,6 +60,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
             for rollout in rollouts(
                 example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, spec.unanswerable,
                 tokenizer, weights, run.searched_digest,
+                () if teacher is None else tuple(teacher.chats(example, spec.roles)),
             )
         ]  # fmt: skip
         write_log(PhaseDir(round.folder).rollouts, Rollout, learned)

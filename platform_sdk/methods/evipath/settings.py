@@ -72,6 +72,11 @@ class LearningSpec(Struct):
         description="share of sub-questions that are also trained without the gold evidence, so that the executor "
         "learns to report that nothing was found; the paper: 0",
     )
+    teacher_prompts: bool = Field(
+        False,
+        description="train on the paths also with the compact prompts of an abductive teacher, which show answer and "
+        "gold evidence; makes a small model that can be teacher_model in every synthesis.mode",
+    )
 
 
 class EvaluationSettings(EvaluationSpec):

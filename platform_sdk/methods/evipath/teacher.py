@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
-from platform_sdk.agents.planner_messages import medium_of
+from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
 from platform_sdk.agents.sections import section
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence
-from platform_sdk.methods.evipath import teacher_prompts as told
 from platform_sdk.methods.evipath.evidence import Comparison
 from platform_sdk.methods.evipath.grammar import ANSWERING, ASKING, parse_planner, tags_of, thoughts_of
 from platform_sdk.methods.evipath.planning import without_plan
@@ -28,6 +27,7 @@ from platform_sdk.methods.evipath.records import Example, Step, SubQuestion
 from platform_sdk.methods.evipath.search_teacher import SearchingTeacher
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.evipath.synthesis import Round, Synthesis, Teaching, open_similarity
+from platform_sdk.methods.evipath.teacher_prompts import TeacherPrompts
 from platform_sdk.methods.method import open_search
 from platform_sdk.records import Question
 from platform_sdk.sampling.dialogue import Dialogue
@@ -96,12 +96,13 @@ class AbductiveTeacher:
         """
         facts = self.proxy.facts(question)
         medium = facts.medium
+        prompts = self._prompts(medium)
         secrets = [*(triple.tail for triple in question.gold_triples), *(hop.answer for hop in question.decomposition)]
         blank = Example(
             id=question.id, dataset=question.dataset, question=question.text, type=question.type, hops=question.hops,
             medium=medium, answers=question.answers, secrets=tuple(dict.fromkeys(secrets)), pool=facts.pool,
             gold=facts.gold, candidates=question.topic_entities if medium == "kg" else (),
-            teacher=self.policy.weights, prompts=told.digest(medium, self.agent.sub_questions), encoder=self.encoder,
+            teacher=self.policy.weights, prompts=prompts.digest(), encoder=self.encoder,
         )  # fmt: skip
         if not facts.gold:
             detail = "the record names no gold evidence that is in its context"
@@ -114,12 +115,14 @@ class AbductiveTeacher:
             written = blank.model_copy(update={"rejected": rejection.reason, "detail": str(rejection)})
         return written.model_copy(update={"tokens": talk.tokens, "calls": talk.calls})
 
+    def _prompts(self, medium: Medium) -> TeacherPrompts:
+        return TeacherPrompts(self.agent.prompts, medium, self.agent.sub_questions)
+
     def _written(self, path: Example, facts: Facts, talk: Talk) -> Agent[Example]:
         medium, max_questions = facts.medium, self.agent.sub_questions
-        opening = told.planner_opening(path.question, path.candidates, path.answers[0], facts.gold_texts(), medium)
-        planner = talk.open(
-            told.planner_system(medium, max_questions), opening, told.planner_examples(medium, max_questions)
-        )
+        prompts = self._prompts(medium)
+        opening = prompts.planner_opening(path.question, path.candidates, path.answers[0], facts.gold_texts())
+        planner = talk.open(prompts.planner_system, opening, prompts.planner_examples())
         for turn in range(self.agent.iteration_limit):
             text = yield from talk.reply(planner, f"turn {turn + 1}")
             known = path.known_candidates()[-1]
@@ -159,11 +162,11 @@ class AbductiveTeacher:
         self, question: str, candidate: str, facts: Facts, talk: Talk, place: str
     ) -> Agent[SubQuestion | Rejection]:
         """Answer a sub-question from the gold evidence, select its evidence, and write thoughts on all evidence."""
+        prompts = self._prompts(facts.medium)
         try:
             gold = facts.gold_texts()
-            answerer = talk.open(
-                told.ANSWERER, told.answerer_opening(question, gold), told.answerer_examples(facts.medium)
-            )
+            opening = prompts.answerer_opening(question, gold)
+            answerer = talk.open(prompts.answerer_system, opening, prompts.answerer_examples())
             sentence = yield from talk.reply(answerer, f"answer {place}")
             if not sentence or "\n" in sentence:
                 return Rejection("sub-answer", f"is not one sentence: {sentence!r}")
@@ -173,11 +176,8 @@ class AbductiveTeacher:
             shown = facts.shown(places, candidate, self.spec.shown, rng)
             selected = tuple(shown.index(place) for place in places)
             pieces = messages.materials([facts.pool[place] for place in shown], facts.medium)
-            thinker = talk.open(
-                told.THINKER,
-                told.thinker_opening(question, pieces, sentence, selected),
-                told.thinker_examples(facts.medium),
-            )
+            opening = prompts.thinker_opening(question, pieces, sentence, selected)
+            thinker = talk.open(prompts.thinker_system, opening, prompts.thinker_examples())
             text = yield from talk.reply(thinker, f"thoughts {place}")
         except Rejection as rejection:
             return rejection

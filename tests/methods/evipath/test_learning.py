@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +14,22 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.world import generate
+from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.agent import evipath
+from platform_sdk.methods.evipath.checks import Limits, judged
 from platform_sdk.methods.evipath.dialogues import chats, rollouts, trajectories
 from platform_sdk.methods.evipath.evidence import Similarity
 from platform_sdk.methods.evipath.grammar import NOTHING_FOUND
+from platform_sdk.methods.evipath.learning import Dialogues
 from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules
-from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
+from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec, Role, SynthesisSpec
+from platform_sdk.methods.evipath.synthesis import EXAMPLES, SynthesisCarry
+from platform_sdk.methods.evipath.teacher import AbductiveTeacher
+from platform_sdk.methods.evipath.teacher_prompts import TeacherPrompts
 from platform_sdk.methods.method import RunContext
+from platform_sdk.record_files import digest_records, write_jsonl
 from platform_sdk.records import Evidence, Question, Rollout
 from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.rollout import SearchRequest, run
@@ -32,12 +40,17 @@ from tests.methods.mygo.scripted import TOKENIZER, Scripted, say
 WORLD = generate(WorldSpec(entities=40, train_questions=12, eval_questions=0, hops=(1, 2, 3)))
 
 
-def path_of(question: Question, medium: Any = "kg") -> Example:
-    proxy = Proxy(medium, grouped(WORLD.triples), WORLD.passages, 2, 0)
-    return played(Rules(proxy, SynthesisSpec(shown=4), Similarity(LetterEncoder()), "letters", 0).example(question))
+PROXY = Proxy("kg", grouped(WORLD.triples), WORLD.passages, 2, 0)
+ROLES: tuple[Role, ...] = ("planner", "executor")
+
+
+def path_of(question: Question, shown: int | None = 4) -> Example:
+    return played(Rules(PROXY, SynthesisSpec(shown=shown), Similarity(LetterEncoder()), "letters", 0).example(question))
 
 
 PATHS = [path_of(question) for question in WORLD.train]
+WHOLE = [path_of(question, shown=None) for question in WORLD.train]
+"""The paths with all evidence in the executors' prompts, so that no draw decides on them."""
 
 
 def test_only_agent_tokens_are_learned() -> None:
@@ -117,6 +130,50 @@ def test_executor_without_the_evidence_learns_to_say_so() -> None:
             )
     assert 0 < len(learned[0.3]) < len(learned[1.0])
     assert learned[0.3] < learned[1.0]
+
+
+def test_teacher_that_says_what_it_was_trained_on_writes_the_same_path() -> None:
+    """The compact prompts that a teacher is trained on are the prompts that it meets in the abductive mode."""
+    for path, question in zip(WHOLE, WORLD.train, strict=True):
+        trained = TeacherPrompts("compact", "kg", 5).chats(path, ("planner", "executor"))
+        asked = list(path.asked())
+        made = rollouts(path, question, "compact", 5, ROLES, 0.0, TOKENIZER, "w", "c", tuple(trained))[1:]
+        told = {
+            tuple(rollout.main.token_ids[: turn.start]): turn.text
+            for rollout in made
+            for turn in rollout.main.turns
+            if turn.speaker == "agent"
+        }
+        assert [rollout.main.role for rollout in made] == ["planner", *["worker"] * 2 * len(asked)]
+        named = {sub.answer: {item.text for item in path.evidence_selected(sub)} for sub in asked}
+
+        def compare(items: Any, named: dict[str, set[str]] = named) -> list[tuple[float, ...]]:
+            return [tuple(float(text in named[item.sentence]) for text in item.evidence) for item in items]
+
+        def policy(request: Request, told: dict[tuple[int, ...], str] = told) -> list[int]:
+            return say(told[tuple(request.token_ids)])
+
+        teacher = AbductiveTeacher(
+            Policy(TOKENIZER, "w"), Decoding(), AgentSpec(prompts="compact"), SynthesisSpec(), PROXY, compare, "e", 0
+        )
+        [written] = run([partial(teacher.example, question, 0)], Scripted(policy), live=2)  # type: ignore[arg-type]
+        checked = judged(written, Limits("compact", 5, 8))
+        assert checked.kept, checked.detail
+        for ours, theirs in zip(chats(written, "compact", 5, ROLES), chats(path, "compact", 5, ROLES), strict=True):
+            assert ours.turns == theirs.turns
+
+
+def test_standard_prompts_train_no_teacher(tmp_path: Path) -> None:
+    dialogues = Dialogues()
+    write_jsonl(tmp_path / "synthesis" / EXAMPLES, Example, PATHS[:1])
+    carry = SynthesisCarry(phase="synthesis", examples=digest_records(PATHS[:1]))
+    context = RunContext(
+        run_dir=tmp_path, environment="world-kg", agent=AgentSpec(), sampling=SamplingSpec(),
+        retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
+    )  # fmt: skip
+    asked: Any = SimpleNamespace(run=context, settings=LearningSpec(teacher_prompts=True), carry=carry, model="m")
+    with pytest.raises(UserError, match=r"^learning.teacher_prompts: .* set agent.prompts: compact"):
+        dialogues.sample(asked)
 
 
 def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_path: Path) -> None:
