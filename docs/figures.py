@@ -78,15 +78,15 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
         *(
             StudyTable(f"world-{name}")
             for name in (
-                "mygo", "arena", "prograph", "credit-tuning", "credit", "react", "program", "evipath", "grpo-tuning", "grpo",
-                "baselines",
+                "mygo", "arena", "prograph", "credit-tuning", "credit", "react", "program", "evipath", "evipath-modes",
+                "grpo-tuning", "grpo", "baselines",
             )
         ),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
-        Kept("evipath-modes", "hopforge run pipelines/evipath/world.yaml with the settings that the text names"),
+        Kept("evipath-modes", "an older version, with the commands that the text gives"),
         Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
         Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
         Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
