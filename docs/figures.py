@@ -1,11 +1,13 @@
 """Tables of scores in README.md and docs: their record, the commands that measure them, and a check of the pages.
 
 ``docs/figures.json`` has the scores: of a study each seed's, of other tables their rows. The pages have the tables
-between markers, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``.
+between markers, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. A study's scores are also drawn, in
+``docs/images/NAME.svg``.
 
-``python docs/figures.py --check`` renders the tables again, and names each that differs from its page or stands outside
-markers. ``python docs/figures.py NAME`` runs the commands of a table and rewrites record and pages; ``--list`` shows
-names and commands, ``--render`` rewrites the pages from the record. Finished runs in ``--folder`` are not repeated.
+``python docs/figures.py --check`` renders tables and pictures again, and names each that differs from its page or file,
+or stands outside markers. ``python docs/figures.py NAME`` runs the commands of a table and rewrites record, pages and
+pictures; ``--list`` shows names and commands, ``--render`` rewrites pages and pictures from the record. Finished runs
+in ``--folder`` are not repeated.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from figure_tables import HOME, KS, Kept, Recall, Record, StudyCost, StudyTable, Summary
+from figure_runs import costs_of
+from figure_studies import HOME, Record, StudyCost, StudyTable
+from figure_tables import KS, Kept, Recall, Summary
 
 RECORD = HOME / "docs/figures.json"
+IMAGES = HOME / "docs/images"
 PAGES = (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 MARKER = re.compile(r"<!-- figures: (.*) -->\n")
@@ -71,16 +76,16 @@ RECALL = Recall(
         ),
     ),
 )  # fmt: skip
+EVIPATH = ("evipath", "evipath-modes")
+# Studies whose rows are compared at equal rollouts.
+BUDGETS = ("credit-tuning", "credit", "grpo-tuning", "grpo")
 FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
         *(
-            StudyTable(f"world-{name}")
-            for name in (
-                "mygo", "arena", "prograph", "credit-tuning", "credit", "react", "program", "evipath", "evipath-modes",
-                "grpo-tuning", "grpo", "baselines",
-            )
+            StudyTable(f"world-{name}", budget=name in BUDGETS)
+            for name in ("mygo", "arena", "prograph", "react", "program", *EVIPATH, "baselines", *BUDGETS)
         ),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
@@ -140,13 +145,32 @@ def measure(figure: StudyTable | Recall, folder: Path) -> Record:
         line = [sys.executable, "-m", "platform_sdk.cli", *command]
         output = subprocess.PIPE if "--json" in command else None
         printed.append(subprocess.run(line, cwd=HOME, stdout=output, check=True, text=True).stdout)
-    return figure.record([json.loads(text) for text in printed if text])
+    results = [json.loads(text) for text in printed if text]
+    return figure.record(results, costs_of(results)) if isinstance(figure, StudyTable) else figure.record(results)
+
+
+def rendered_tables(records: Mapping[str, Record]) -> dict[str, list[str]]:
+    """Return the lines of each table whose record exists."""
+    return {
+        name: figure.render(records) for name, figure in FIGURES.items() if records.keys() >= {*_measured_for(name)}
+    }
+
+
+def pictures(records: Mapping[str, Record]) -> dict[Path, str]:
+    """Return the content of each picture whose record exists, by its file."""
+    studies = [figure for figure in FIGURES.values() if isinstance(figure, StudyTable) and figure.name in records]
+    return {IMAGES / f"{figure.name}.svg": figure.picture(records) for figure in studies}
 
 
 def check(records: Mapping[str, Record]) -> list[str]:
-    """Return the faults of the pages' tables, each with its page and a remedy."""
-    tables = {name: figure.render(records) for name, figure in FIGURES.items()}
-    faults = []
+    """Return the faults of the pages' tables and of the pictures, each with its file and a remedy."""
+    tables = rendered_tables(records)
+    remedy = "run python docs/figures.py --render"
+    faults = [
+        f"{path}: differs from docs/figures.json; {remedy}"
+        for path, content in pictures(records).items()
+        if not path.is_file() or path.read_text() != content
+    ]
     for page in PAGES:
         text = page.read_text()
         faults += [
@@ -157,7 +181,6 @@ def check(records: Mapping[str, Record]) -> list[str]:
             altered = [
                 name for name in MARKER.findall(text) if "\n".join([BEGIN.format(name), *tables[name], END]) not in text
             ]
-            remedy = "run python docs/figures.py --render"
             faults.append(f"{page}: table {', '.join(altered)} differs from docs/figures.json; {remedy}")
     return faults
 
@@ -184,16 +207,18 @@ def main() -> None:
         parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")
     if given.list:
         for name, figure in FIGURES.items():
-            print(f"{name:<18}{'; '.join(figure.shown())}")
+            print(f"{name:<21}{'; '.join(figure.shown())}")
         return
     records: dict[str, Record] = json.loads(RECORD.read_text())
     for name in names:
         records[name] = measure(measured[name], given.folder.resolve())
         RECORD.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
     if given.render or names:
-        tables = {name: figure.render(records) for name, figure in FIGURES.items()}
+        tables = rendered_tables(records)
         for page in PAGES:
             page.write_text(rendered(page.read_text(), tables))
+        for path, content in pictures(records).items():
+            path.write_text(content)
     if given.check and (faults := check(records)):
         sys.exit("\n".join(faults))
 

@@ -1,0 +1,86 @@
+"""Cost of a study's runs, read from their run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.evaluation.report.content import gather
+from platform_sdk.evaluation.report.course import UNTRAINED, course_of
+from platform_sdk.files import read_object
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
+from platform_sdk.run_dir import PhaseDir, RunDir
+from platform_sdk.tracking.journal import STATE_EVENTS, read
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Cost of one run with its warm-up.
+
+    Attributes:
+        seconds: wall time between starts and ends, so without the time between a kill and the resumption; None if an
+            end was not recorded. CPU time is not recorded.
+        hardware: processors and memory.
+        rollouts: attempts at questions, for training.
+        optimizer_steps: None if an older version did not record them.
+        questions: number of distinct questions with rollouts for training, until each evaluation.
+    """
+
+    seconds: float | None
+    hardware: str
+    rollouts: int
+    optimizer_steps: int | None
+    questions: Mapping[str, int]
+
+
+def costs_of(printed: Sequence[dict[str, Any]]) -> dict[str, RunCost]:
+    """Return the cost of each run in the JSON of ``study table``, by its run directory as printed."""
+    runs = dict.fromkeys(run for row in printed[-1]["rows"] for run in row["runs"].values())
+    return {run: run_cost(Path(run)) for run in runs}
+
+
+def run_cost(run_dir: Path) -> RunCost:
+    """Return the cost of a run.
+
+    Raises:
+        UserError: a file of the run directory is invalid or was altered.
+        RecordError: a rollout cannot be read.
+    """
+    course = course_of(gather(run_dir, rollouts=0))
+    seen: set[str] = set()
+    counts = [0]
+    for stage in course.stages:
+        for path in _rollout_files(run_dir, stage.name):
+            seen.update(rollout.question.id for rollout in read_jsonl(path, Rollout))
+        counts.append(len(seen))
+    return RunCost(
+        seconds=_seconds(run_dir),
+        hardware=str(read_object(RunDir(run_dir).environment)["hardware"]),
+        rollouts=course.spent.rollouts,
+        optimizer_steps=course.spent.optimizer_steps,
+        questions={
+            point.phase: counts[0 if point.phase == UNTRAINED else course.preparation + point.step]
+            for point in course.points
+        },
+    )
+
+
+def _seconds(run_dir: Path) -> float | None:
+    states = [event for event in read(RunDir(run_dir).run_journal)[0] if event["event"] in STATE_EVENTS]
+    pairs = list(zip(states[::2], states[1::2], strict=False))
+    if len(states) % 2 or any((start["event"], end["event"]) != ("started", "ended") for start, end in pairs):
+        return None
+    return sum(int(end["time"]) - int(start["time"]) for start, end in pairs) / 1000
+
+
+def _rollout_files(run_dir: Path, stage: str) -> list[Path]:
+    """Return the rollouts of a phase, or those of an update, whose name is ``uNNNN``."""
+    phase = RunDir(run_dir).phase(stage)
+    if phase.rollouts.is_file():
+        return [phase.rollouts]
+    # The rollouts of an update are in one file per process; those of discarded rollouts have another name.
+    files = run_dir.glob(f"*/{PhaseDir.update_rollouts}/*.jsonl")
+    return sorted(path for path in files if f"u{path.name.partition('.')[0]}" == stage)

@@ -1,0 +1,236 @@
+"""Tables of studies in ``figures.py``: their commands, record, lines on a page and picture."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from figure_charts import Score, score_chart
+from figure_runs import RunCost
+
+from platform_sdk.config.document import read_as
+from platform_sdk.evaluation.cards.figures import amount, duration
+from platform_sdk.evaluation.seed_intervals import mean_of_shares, mean_over_seeds
+from platform_sdk.run_dir import FINAL_EVALUATION
+from platform_sdk.studies.study import StudyDocument
+
+HOME = Path(__file__).parents[1]
+METRICS = {"em": "EM", "em_greedy": "greedy EM"}
+COSTS = ("rollouts", "trajectories", "tokens_sampled", "tokens_trained", "optimizer_steps")
+QUESTIONS = "training_questions"
+BUDGET = ("rollouts", "optimizer_steps", QUESTIONS)
+
+Record = dict[str, Any]
+Cell = dict[str, Any]
+"""Scores of each seed in percent by metric; ``intervals``, ``differences``, ``means``, ``cost``, ``budget`` and the
+names of the ``runs`` where measured."""
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """Every cell of a study with each seed's scores; ``budget`` adds the cells' rollouts, steps and questions."""
+
+    name: str
+    budget: bool = False
+
+    def commands(self, folder: Path | None = None) -> list[list[str]]:
+        where = ["--folder", str(folder)] if folder else []
+        file = f"studies/{self.name}.yaml"
+        return [["study", "run", file, *where], ["study", "table", file, "--json", *where]]
+
+    def shown(self) -> list[str]:
+        return [f"hopforge {shlex.join(command)}" for command in self.commands()]
+
+    def record(self, printed: Sequence[dict[str, Any]], costs: Mapping[str, RunCost]) -> Record:
+        """Return the record of a study from the JSON of ``study table`` and the costs of its runs by run directory."""
+        rows = [row for row in printed[-1]["rows"] if row["runs"]]
+        n = max(metric["n"] for row in rows for metric in row["metrics"].values())
+        counts = printed[-1]["counts"]
+        cells = {" · ".join(row["place"]): _cell(row, counts) for row in rows}
+        for row, cell in zip(rows, cells.values(), strict=True):
+            _add_costs(cell, row, costs, budget=self.budget)
+        return {
+            "questions": n,
+            "hardware": sorted({cost.hardware for cost in costs.values()}),
+            "seconds": {Path(run).name: cost.seconds for run, cost in costs.items()},
+            "cells": cells,
+        }
+
+    def render(self, records: Mapping[str, Record]) -> list[str]:
+        document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
+        record, axes = records[self.name], list(document.axes)
+        means = list(dict.fromkeys(name for cell in record["cells"].values() for name in cell.get("means", ())))
+        metrics = self._metrics()
+        head = [
+            *axes,
+            *(f"{title} {what}" for title in metrics.values() for what in ("of seeds", "mean", "difference")),
+        ]
+        budget = [name for name in BUDGET if any(name in cell.get("budget", ()) for cell in record["cells"].values())]
+        right = [*means, *map(_title, budget)]
+        rows = [[*head, *right], ["---"] * (len(axes) + 3 * len(metrics)) + ["---:"] * len(right)]
+        for place, cell in record["cells"].items():
+            levels = place.split(" · ")
+            base = " · ".join(document.baseline.get(axis, level) for axis, level in zip(axes, levels, strict=True))
+            other = record["cells"].get(base, {}) if base != place else {}
+            scores = [text for metric in metrics for text in _scores(cell, other, metric, record["questions"])]
+            own, spent = cell.get("means", {}), cell.get("budget", {})
+            rows.append(
+                [
+                    *levels, *scores,
+                    *(f"{own[name]:g}" if name in own else "–" for name in means),
+                    *(f"{spent[name]:,.0f}" if name in spent else "–" for name in budget),
+                ]
+            )  # fmt: skip
+        titles = " and ".join(metrics.values())
+        alt = f"{titles} of every row of {self.name}: each seed, and the mean with its 95 % interval"
+        return [*table_lines(rows), "", f"![{alt}](images/{self.name}.svg)", "", self._measured(record)]
+
+    def picture(self, records: Mapping[str, Record]) -> str:
+        """Return the picture of the scores as an SVG file."""
+        metrics, questions = self._metrics(), records[self.name]["questions"]
+        rows = [
+            (place, [Score(tuple(cell[name].values()), *_bounds(cell, name, questions)) for name in metrics])
+            for place, cell in records[self.name]["cells"].items()
+        ]
+        return score_chart(f"Scores of {self.name}", list(metrics.values()), rows)
+
+    def _metrics(self) -> dict[str, str]:
+        document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
+        return {name: title for name, title in METRICS.items() if name in document.metrics}
+
+    def _measured(self, record: Record) -> str:
+        """Return the command, and the sum of the wall times of the runs whose time is recorded."""
+        command = f"`python docs/figures.py {self.name}`"
+        known = {run: seconds for run, seconds in record.get("seconds", {}).items() if seconds is not None}
+        if not known:
+            return f"{command}; the time of its runs was not recorded."
+        unknown = [
+            place
+            for place, cell in record["cells"].items()
+            if not known.keys() >= {cell.get("runs", {}).get(seed) for seed in cell["em"]}
+        ]
+        runs = "1 run" if len(known) == 1 else f"{len(known)} runs"
+        spent = f"{runs}, {duration(sum(known.values()))} of wall time in all ({'; '.join(record['hardware'])})"
+        return f"{command}; {spent}." + (f" No time is recorded for {'; '.join(unknown)}." if unknown else "")
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """Cost of a study's cells until their mean score is the baseline's last, from the study's record.
+
+    The figures are means over seeds, up to the first evaluation with this score. Time is left out: the studies ran on
+    shared machines.
+    """
+
+    name: str
+    study: str
+
+    @property
+    def studies(self) -> list[str]:
+        """Name of the study whose record it shows."""
+        return [self.study]
+
+    def shown(self) -> list[str]:
+        return StudyTable(self.study).shown()
+
+    def render(self, records: Mapping[str, Record]) -> list[str]:
+        axes = list(read_as(StudyDocument, HOME / f"studies/{self.study}.yaml").axes)
+        cells = {place: cell["cost"] for place, cell in records[self.study]["cells"].items() if "cost" in cell}
+        names = (*COSTS, QUESTIONS)
+        head = [*axes, "EM to reach", *map(_title, names)]
+        rows = [head, ["---"] * len(axes) + ["---:"] * (1 + len(names))]
+        for place, cost in cells.items():
+            spent = (f"{cost[name]:,.0f}" if name in cost else "not reached" for name in names)
+            rows.append([*place.split(" · "), f"{cost['score']:.1f}", *spent])
+        return table_lines(rows)
+
+
+def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
+    """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
+    cell: Cell = {"intervals": {}, "differences": {}}
+    for name in (name for name in METRICS if name in row["metrics"]):
+        found = row["metrics"][name]
+        cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
+        cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
+        if pair := found["paired"]:
+            cell["differences"][name] = [_percent(pair[part]) for part in ("difference", "low", "high")]
+    if cost := row["cost"]:
+        spent = cost["reached"]["cost"] if cost["reached"] else {}
+        cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
+    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in METRICS}
+    cell["means"] = {
+        name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)
+        for name, mean in means.items()
+        if mean is not None
+    }
+    return cell
+
+
+def _add_costs(cell: Cell, row: Mapping[str, Any], costs: Mapping[str, RunCost], *, budget: bool) -> None:
+    """Add the names of a cell's runs to its record, and the means of their costs if the table shows the budget."""
+    cell["runs"] = {seed: Path(run).name for seed, run in row["runs"].items()}
+    if not budget:
+        return
+    spent = [costs[run] for run in row["runs"].values()]
+    columns: dict[str, list[int | None]] = {
+        "rollouts": [cost.rollouts for cost in spent],
+        "optimizer_steps": [cost.optimizer_steps for cost in spent],
+        QUESTIONS: [cost.questions[FINAL_EVALUATION] for cost in spent],
+    }
+    cell["budget"] = {name: mean for name, values in columns.items() if (mean := _mean_count(values)) is not None}
+    if row["cost"] and (reached := row["cost"]["reached"]):
+        cell["cost"][QUESTIONS] = _mean_count([cost.questions[reached["phase"]] for cost in spent])
+
+
+def _mean_count(values: Sequence[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 1) if len(known) == len(values) else None
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").replace("optimizer", "optimiser")
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 1)
+
+
+def _scores(cell: Cell, base: Cell, metric: str, questions: int) -> Iterator[str]:
+    """Yield the seeds' scores, their mean, and the difference to the base by the seeds that both have."""
+    yield ", ".join(f"{value:.1f}" for value in cell[metric].values())
+    yield mean_text(cell, metric, questions)
+    changes = [value - base[metric][seed] for seed, value in cell[metric].items() if seed in base.get(metric, ())]
+    if measured := cell.get("differences", {}).get(metric):
+        yield _interval(*measured, signed=True, one_seed=len(changes) == 1)
+    elif len(changes) > 1:
+        found = mean_over_seeds([[change] for change in changes], share=False)
+        yield _interval(found.mean, found.low, found.high, signed=True)
+    else:
+        yield f"{amount(changes[0] / 100, signed=True)} (one seed)" if changes else ""
+
+
+def mean_text(cell: Cell, metric: str, questions: int) -> str:
+    return _interval(*_bounds(cell, metric, questions), one_seed=len(cell[metric]) == 1)
+
+
+def _bounds(cell: Cell, metric: str, questions: int) -> tuple[float, float, float]:
+    """Return the mean over seeds and the ends of its 95 % interval, which is estimated if it was not measured."""
+    values = list(cell[metric].values())
+    if metric in cell.get("intervals", ()):
+        low, high = cell["intervals"][metric]
+    else:
+        found = mean_of_shares([value / 100 for value in values], questions)
+        low, high = 100 * found.low, 100 * found.high
+    return sum(values) / len(values), low, high
+
+
+def _interval(value: float, low: float, high: float, *, signed: bool = False, one_seed: bool = False) -> str:
+    mean, *ends = (amount(each / 100, signed=signed).replace("-", "−") for each in (value, low, high))
+    return f"{mean} ({ends[0]} to {ends[1]}{', one seed' if one_seed else ''})"
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in rows]
