@@ -93,6 +93,7 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
         Kept("evipath-modes", "an older version, with the commands that the text gives"),
         Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
+        Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
         Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
         Kept("retrieval-linked", "the methods' code on the development questions, as the text describes"),

@@ -34,6 +34,7 @@ def _config(
 
 MODELS = {
     "tiny": _config(64, 2, 4, 2, 32, 96, 300, True),
+    "135M": _config(576, 30, 9, 3, 64, 1536, 49152, True),
     "0.6B": _config(1024, 28, 16, 8, 128, 3072, 151936, True),
     "3B": _config(2048, 36, 16, 2, 128, 11008, 151936, True),
     "7B/8": _config(3584, 8, 28, 4, 128, 18944, 152064, False),  # eight of its 28 layers: the whole does not fit

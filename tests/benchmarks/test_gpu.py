@@ -15,7 +15,7 @@ from benchmarks.gpu.model import Card, predicted_mfu, step_time
 from platform_sdk.sizing.shape import shape_of
 
 
-@pytest.mark.parametrize("name", ["sft", "logprobs", "weights", "rollouts", "grpo"])
+@pytest.mark.parametrize("name", ["attention", "sft", "logprobs", "weights", "rollouts", "grpo"])
 def test_a_dry_run_writes_its_table(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +44,7 @@ def test_a_step_is_predicted_by_hand() -> None:
 
 def test_sizes_are_those_that_the_names_say() -> None:
     sizes = {name: shape_of(config).parameters / 1e9 for name, config in MODELS.items()}
+    assert sizes["135M"] == pytest.approx(0.135, abs=0.001)
     assert sizes["0.6B"] == pytest.approx(0.6, abs=0.01)
     assert sizes["3B"] == pytest.approx(3.1, abs=0.05)
     assert sizes["7B/8"] == pytest.approx(8 * 0.2331 + 2 * 0.545, abs=0.01)

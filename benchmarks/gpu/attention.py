@@ -1,0 +1,79 @@
+"""Attention of the transformers engine on a GPU: torch's fused kernels against the products that a CPU uses.
+
+    python -m benchmarks.gpu.attention [--model 135M] [--dry-run] [--json FILE]
+
+The engine reads prompts and then decodes greedily, twice from empty caches; both ways must give the same
+log-probabilities within the tolerance of its precision.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.harness import Setup, options, setup, tell
+from platform_sdk.sampling import kv_attention
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.probe import TOLERANCE
+from platform_sdk.sampling.transformers_engine import TransformersEngine
+
+
+def measure(case: Setup, precision: str) -> dict[str, Any]:
+    rows, length, tokens = (4, 40, 8) if case.dry else (48, 800, 64)
+    engine = TransformersEngine(
+        case.path, live=rows, dtype=precision, device=case.device, max_model_len=length + tokens + 64
+    )
+    draw = random.Random(0)
+    prompts = [tuple(draw.randrange(3, case.shape.vocabulary) for _ in range(length)) for _ in range(rows)]
+    found = {}
+    chosen = kv_attention.fused
+    try:
+        for fused in (True, False):
+            kv_attention.fused = lambda device, fused=fused: fused  # type: ignore[misc]
+            for _ in range(2):  # the first allocates
+                engine._slots.clear()
+                found[fused] = _timed(engine, prompts, tokens)
+    finally:
+        kv_attention.fused = chosen
+    engine.close()
+    (read, step, ours), (read_by_products, step_by_products, theirs) = found[True], found[False]
+    apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+    assert apart <= TOLERANCE[precision], f"{precision}: log-probabilities differ by {apart}"
+    return {
+        "model": case.name, "precision": precision, "prompts, s": read, "by products": read_by_products,
+        "decoding step, ms": 1000 * step, "by products, ms": 1000 * step_by_products, "ratio": step_by_products / step,
+        "log-probabilities apart": apart,
+    }  # fmt: skip
+
+
+def _timed(
+    engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int
+) -> tuple[float, float, list[float]]:
+    """Return the seconds for all prompts, the seconds of a decoding step, and the first tokens' log-probabilities."""
+    ends = []
+    first: list[float] = []
+    for count in (1, tokens):
+        began = time.perf_counter()
+        done = engine.generate(prompts, SamplingParams(temperature=0.0, max_tokens=count))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        ends.append(time.perf_counter() - began)
+        first = first or [one.logprobs[0] for one in done]
+    return ends[0], ends[1] / tokens, first
+
+
+def main() -> None:
+    given = options(__doc__ or "", models=("135M", "0.6B"))
+    rows = []
+    for name in given.model:
+        with setup(name, given.dry_run) as case:
+            rows += [measure(case, precision) for precision in (["float32"] if case.dry else ["float32", "bfloat16"])]
+    tell(given, rows)
+
+
+if __name__ == "__main__":
+    main()
