@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from platform_sdk.config.sampling import EvaluationSpec
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.struct import Struct, equal_to
 
 Role = Literal["planner", "executor"]
 
@@ -74,6 +74,7 @@ class LearningSpec(Struct):
     )
     teacher_prompts: bool = Field(
         False,
+        exclude_if=equal_to(False),
         description="train on the paths also with the compact prompts of an abductive teacher, which show answer and "
         "gold evidence; makes a small model that can be teacher_model in every synthesis.mode",
     )
