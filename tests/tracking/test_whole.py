@@ -151,6 +151,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "mygo/world-grpo-workers.yaml": {
         **TINY_START, "online.updates": 1, "online.questions": 4, "online.group": 4, "evaluation.greedy": False,
     },
+    "prograph/world-paper.yaml": dict(REDUCED["prograph"].shorter().overrides),
     "prompting/world.yaml": {
         "dataset.world": {"entities": 40, "train_questions": 2, "eval_questions": 2, "hops": [1]},
         "agent.max_tokens": 16, "agent.max_steps": 1, "agent.step_tokens": 16, "agent.max_passages": 2,
