@@ -158,6 +158,18 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
     assert measured <= set(study.document.metrics)
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_cells_of_shipped_studies_have_the_world_of_their_baselines(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``study table`` refuses to compare different questions, but only after the cells have run."""
+    monkeypatch.chdir(HOME)
+    study = load_study(path, tmp_path)
+    worlds = {cell.place: cell.recipe.parameters["dataset"].get("world") for cell in study.cells}
+    compared = [(place, base) for place in study.places if (base := study.baseline(place))]
+    assert [(place, base) for place, base in compared if worlds[place] != worlds[base]] == []
+
+
 def test_cells_of_world_baselines_decode_answers_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HOME)
     cells = load_study(HOME / "studies/world-baselines.yaml", tmp_path).cells
