@@ -9,8 +9,8 @@ shapes, a block of prompt tokens and a single decoded token; ``decode_rows`` mea
 second shape gives the bits of the first, and decoding pads to it. The sum over the context consists of explicit
 segments of ``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have
 the same bits in prompt processing and in decoding, alone or in a batch, and caches may be shared and dropped without
-affecting results. On a GPU, whose kernels depend on the batch anyway, torch's fused attention is used instead, with a
-fifth of the kernel launches.
+affecting results. On a GPU, whose kernels depend on the batch anyway, torch's fused attention is used instead, with
+fewer kernel launches.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ def attend(
     heads, tokens, width = query.shape[1:]
     kv_heads = key.shape[1]
     queries = (query[0].transpose(0, 1) * scaling).reshape(tokens, kv_heads, heads // kv_heads, width)
-    decoded, read = (_decode_fused, _chunk_fused) if fused(query.device) else (_decode, _chunk)
+    attend_decoded, attend_chunk = (_decode_fused, _chunk_fused) if uses_fused(query.device) else (_decode, _chunk)
     result = torch.zeros_like(queries)
     if len(plan.decode):
-        result[: len(plan.decode)] = decoded(queries[: len(plan.decode)], keys, values, plan)
+        result[: len(plan.decode)] = attend_decoded(queries[: len(plan.decode)], keys, values, plan)
     for chunk, mask in plan.chunks:
         part = queries[chunk.begin : chunk.end]
-        result[chunk.begin : chunk.end] = read(part, keys[chunk.slot], values[chunk.slot], mask)
+        result[chunk.begin : chunk.end] = attend_chunk(part, keys[chunk.slot], values[chunk.slot], mask)
     return result.reshape(1, tokens, heads, width), None
 
 
@@ -190,8 +190,8 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
     return mixed.view(rows, kv_heads, -1, width)[plan.decode, :, :groups]
 
 
-def fused(device: torch.device) -> bool:
-    """Return True where torch's fused attention is used."""
+def uses_fused(device: torch.device) -> bool:
+    """Return True if torch's fused attention is used on this device."""
     return device.type != "cpu"
 
 

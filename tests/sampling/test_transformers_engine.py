@@ -53,7 +53,7 @@ def test_logprobs_are_those_of_a_plain_forward_pass(
     tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``fused``: with the attention of a GPU, which runs here on the CPU."""
-    monkeypatch.setattr(kv_attention, "fused", lambda device: fused)
+    monkeypatch.setattr(kv_attention, "uses_fused", lambda device: fused)
     path = save_model(tmp_path, kind=kind, heads=heads, kv_heads=kv_heads, tied=tied)
     engine = without_ends(path, live=3)
     prompts = [prompt(n) for n in (1, 2, 5, 40, 130, 300)]
