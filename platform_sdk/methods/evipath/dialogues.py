@@ -140,19 +140,19 @@ def rollouts(
     tokenizer: Any,
     weights: str,
     corpus: str,
-    further: Sequence[Chat] = (),
+    teacher_chats: Sequence[Chat] = (),
 ) -> list[Rollout]:
     """Return an example's training dialogues as rollouts; no policy sampled them.
 
     Without the planner each executor is a separate rollout, since a rollout's main trajectory is always trained on; so
-    is an executor without gold evidence, which the planner never heard, and each of the ``further`` dialogues.
+    is an executor without gold evidence, whose answer no planner got, and each dialogue of ``teacher_chats``.
     """
     planner, *workers = trajectories(example, style, max_questions, tokenizer)
     alone = [
         _without_gold(chat, shown, tokenizer)
         for chat, shown in (unanswerable_chats(example, style, unanswerable) if "executor" in roles else ())
     ]
-    alone += [_without_planner(chat, tokenizer, example.answer) for chat in further]
+    alone += [_teacher_trajectory(chat, tokenizer, example.answer) for chat in teacher_chats]
     shared: dict[str, Any] = {
         "question": question, "seed": 0, "outcome": "answered", "weights": weights, "corpus": corpus
     }  # fmt: skip
@@ -160,17 +160,17 @@ def rollouts(
         return [Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate((*workers, *alone))]
     if "executor" not in roles:
         workers = [worker.model_copy(update={"use": "scoring"}) for worker in workers]
-    heard = Rollout(attempt=0, main=planner, others=tuple(workers), **shared)
-    return [heard, *(Rollout(attempt=place, main=main, **shared) for place, main in enumerate(alone, start=1))]
+    planned = Rollout(attempt=0, main=planner, others=tuple(workers), **shared)
+    return [planned, *(Rollout(attempt=place, main=main, **shared) for place, main in enumerate(alone, start=1))]
 
 
-def _without_planner(chat: Chat, tokenizer: Any, answer: str) -> Trajectory:
-    """Return a dialogue as a trajectory without calls; ``answer`` is the planner's."""
+def _teacher_trajectory(chat: Chat, tokenizer: Any, answer: str) -> Trajectory:
+    """Return a teacher's dialogue as a trajectory without calls; ``answer`` is the planner's."""
     dialogue = Dialogue(tokenizer, chat.system, chat.turns[0])
     dialogue.recite(chat.turns[1])
-    for heard, said in zip(chat.turns[2::2], chat.turns[3::2], strict=True):
-        dialogue.tell(heard)
-        dialogue.recite(said)
+    for observation, reply in zip(chat.turns[2::2], chat.turns[3::2], strict=True):
+        dialogue.tell(observation)
+        dialogue.recite(reply)
     if chat.role == "planner":
         return dialogue.trajectory("planner", "planner", answer=answer)
     return dialogue.trajectory("worker", "worker")

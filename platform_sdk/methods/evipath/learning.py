@@ -38,11 +38,10 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
         examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
-        needing = "unanswerable" if spec.unanswerable else "teacher_prompts" if spec.teacher_prompts else ""
-        if needing and not any(example.gold for example in examples):
+        needing_gold = [name for name in ("unanswerable", "teacher_prompts") if getattr(spec, name)]
+        if needing_gold and not any(example.gold for example in examples):
             raise UserError(
-                f"learning.{needing}: the paths of a teacher that searches do not say which evidence is gold; leave it "
-                "out"
+                f"learning.{needing_gold[0]}: the paths of a teacher that searches have no gold evidence; leave it out"
             )
         if spec.teacher_prompts and agent.prompts != "compact":
             raise UserError(
@@ -50,8 +49,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
                 "agent.prompts: compact, or leave it out"
             )
         questions = {question.id: question for question in run.questions("train")}
-        medium = medium_of(run.environment)
-        teacher = TeacherPrompts(agent.prompts, medium, agent.sub_questions) if spec.teacher_prompts else None
+        teacher = TeacherPrompts(agent.prompts, medium_of(run.environment), agent.sub_questions)
         tokenizer = load_tokenizer(models_of(round.model).get("planner", round.model))
         weights = policy_digest(round.model)
         learned = [
@@ -60,7 +58,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
             for rollout in rollouts(
                 example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, spec.unanswerable,
                 tokenizer, weights, run.searched_digest,
-                () if teacher is None else tuple(teacher.chats(example, spec.roles)),
+                tuple(teacher.chats(example, spec.roles)) if spec.teacher_prompts else (),
             )
         ]  # fmt: skip
         write_log(PhaseDir(round.folder).rollouts, Rollout, learned)

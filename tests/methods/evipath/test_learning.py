@@ -163,16 +163,27 @@ def test_teacher_that_says_what_it_was_trained_on_writes_the_same_path() -> None
             assert ours.turns == theirs.turns
 
 
-def test_standard_prompts_train_no_teacher(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "settings", "message"),
+    [
+        ({}, {"teacher_prompts": True}, "teacher_prompts: .* set agent.prompts: compact"),
+        ({"gold": ()}, {"teacher_prompts": True}, "teacher_prompts: .* no gold evidence"),
+        ({"gold": ()}, {"unanswerable": 0.1}, "unanswerable: .* no gold evidence"),
+    ],
+)
+def test_learning_that_needs_compact_prompts_or_gold_evidence_is_refused_without_them(
+    tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
     dialogues = Dialogues()
-    write_jsonl(tmp_path / "synthesis" / EXAMPLES, Example, PATHS[:1])
-    carry = SynthesisCarry(phase="synthesis", examples=digest_records(PATHS[:1]))
+    paths = [PATHS[0].model_copy(update=changes)]
+    write_jsonl(tmp_path / "synthesis" / EXAMPLES, Example, paths)
+    carry = SynthesisCarry(phase="synthesis", examples=digest_records(paths))
     context = RunContext(
         run_dir=tmp_path, environment="world-kg", agent=AgentSpec(), sampling=SamplingSpec(),
         retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
     )  # fmt: skip
-    asked: Any = SimpleNamespace(run=context, settings=LearningSpec(teacher_prompts=True), carry=carry, model="m")
-    with pytest.raises(UserError, match=r"^learning.teacher_prompts: .* set agent.prompts: compact"):
+    asked: Any = SimpleNamespace(run=context, settings=LearningSpec(**settings), carry=carry, model="m")
+    with pytest.raises(UserError, match=f"^learning.{message}"):
         dialogues.sample(asked)
 
 
