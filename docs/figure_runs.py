@@ -77,10 +77,10 @@ def _seconds(run_dir: Path) -> float | None:
 
 
 def _rollout_files(run_dir: Path, stage: str) -> list[Path]:
-    """Return the rollouts of a phase, or those of an update, whose name is ``uNNNN``."""
+    """Return the files of the rollouts of a phase, or of an update, whose name is ``uNNNN``."""
     phase = RunDir(run_dir).phase(stage)
     if phase.rollouts.is_file():
         return [phase.rollouts]
-    # The rollouts of an update are in one file per process; those of discarded rollouts have another name.
+    # Each process writes one file per update; files of discarded rollouts have another name.
     files = run_dir.glob(f"*/{PhaseDir.update_rollouts}/*.jsonl")
     return sorted(path for path in files if f"u{path.name.partition('.')[0]}" == stage)

@@ -1,8 +1,8 @@
 """Tables of scores in README.md and docs: their record, the commands that measure them, and a check of the pages.
 
-``docs/figures.json`` has the scores: of a study each seed's, of other tables their rows. The pages have the tables
-between markers, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. A study's scores are also drawn, in
-``docs/images/NAME.svg``.
+``docs/figures.json`` has the scores: for a study the score of each seed, for other tables their rows. The pages have
+the tables between markers, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. A study's scores are also drawn,
+in ``docs/images/NAME.svg``.
 
 ``python docs/figures.py --check`` renders tables and pictures again, and names each that differs from its page or file,
 or stands outside markers. ``python docs/figures.py NAME`` runs the commands of a table and rewrites record, pages and
@@ -198,9 +198,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/figures"), help="folder of the run directories")
     parser.add_argument("--list", action="store_true", help="show the names and their commands")
     parser.add_argument(
-        "--check", action="store_true", help="compare the pages with the record; exit with 1 on a fault"
+        "--check", action="store_true", help="compare pages and pictures with the record; exit with 1 on a fault"
     )
-    parser.add_argument("--render", action="store_true", help="rewrite the pages from the record")
+    parser.add_argument("--render", action="store_true", help="rewrite pages and pictures from the record")
     given = parser.parse_args()
     measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall)}
     names = dict.fromkeys(name for given_name in given.names for name in _measured_for(given_name))

@@ -28,7 +28,7 @@ list them as numbered lines.
 
 @dataclass(frozen=True)
 class _Wording:
-    """Instructions of the answerer and the thinker, and labels of what the teacher is shown."""
+    """Instructions of the answerer and the thinker, and labels of the teacher's inputs."""
 
     answerer: str
     thinker: str
