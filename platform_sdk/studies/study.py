@@ -35,6 +35,12 @@ class Level(Struct):
     )
     model_parameter: str = Field("model", description="parameter that gets the model of model_of, e.g. teacher_model")
 
+    @model_validator(mode="after")
+    def _model_parameter_has_a_model(self) -> Self:
+        if self.model_parameter != "model" and not self.model_of:
+            raise ValueError("model_parameter: needs model_of, which names the cell with this model")
+        return self
+
 
 class StudyDocument(Struct):
     """A whole study file."""
@@ -157,7 +163,7 @@ def load_study(
 
     Raises:
         ConfigError: with every problem of the study or of its first cell that has any.
-        UserError: a cell needs the model of a cell that there is not, or that needs one itself.
+        UserError: a cell needs the model of a cell that is missing or needs one itself, or models in two parameters.
     """
     if not path.exists() and (home() / path).is_file():
         path = home() / path
@@ -200,7 +206,13 @@ def _cell(
     settings = [item for layer in layers for item in layer.items()]
     assignments = [f"{name}={json.dumps(value)}" for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
-    parameter = next((level.model_parameter for level in reversed(levels) if level.model_of), "model")
+    parameters = list(dict.fromkeys(level.model_parameter for level in levels if level.model_of)) or ["model"]
+    if len(parameters) > 1:
+        raise UserError(
+            f"{path}: {' · '.join(place)}: its levels have different model_parameter ({', '.join(parameters)}), but a "
+            "cell uses one other cell's model; exclude this combination in without"
+        )
+    [parameter] = parameters
     needs = None
     # If the command names the model, no other cell's model is needed; such a cell can be submitted once the other
     # cell's run directory is known.

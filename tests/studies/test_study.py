@@ -139,6 +139,17 @@ def test_a_named_model_takes_the_place_of_another_cells(tmp_path: Path) -> None:
         ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; choose low, high"),
         ({"without": [{"size": "3"}]}, "without: size is not an axis; choose rate, batch"),
         ({"published": [{"rate": "low", "em": 1}]}, "published: a row lacks batch"),
+        ({"axes": {"rate": {"low": {"model_parameter": "judge"}}}}, "model_parameter: needs model_of"),
+        (
+            {
+                "axes": {
+                    "rate": {"low": {}, "high": {"model_of": {"rate": "low"}, "model_parameter": "judge"}},
+                    "batch": {"3": {}, "5": {"model_of": {"batch": "3"}}},
+                },
+                "without": [{"rate": "high", "batch": "3"}, {"rate": "low", "batch": "5"}],
+            },
+            r"high · 5: its levels have different model_parameter \(judge, model\)",
+        ),
         ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
     ],
 )
