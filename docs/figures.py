@@ -57,7 +57,7 @@ SUMMARY = Summary(
         ),
         ("ARENA; settings chosen on world 101", "world-arena", "untrained", "ARENA"),
         (
-            "ProGraph-R1; settings chosen on world 101",
+            "ProGraph-R1 with the paper's credit; settings chosen on world 101",
             "world-prograph", "untrained · prograph", "ProGraph-R1 · prograph",
         ),
         ("EviPath; settings chosen on this world", "world-evipath", "pretrained", "EviPath"),
