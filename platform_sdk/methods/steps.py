@@ -6,7 +6,8 @@ killed one stopped.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -257,16 +258,18 @@ def rescore(method: AnyMethod, run: AnyRun, phase: str) -> dict[str, float]:
     folder = run.run_dir / phase
     if not folder.exists():
         raise UserError(f"{folder}: this phase does not exist; run it first")
-    totals: Counter[str] = Counter()
+    found: dict[str, list[float]] = defaultdict(list)
     count = 0
     with method.resources(run) as resources:
         for file in sorted([*folder.glob(ROLLOUTS), *folder.glob("rollouts/*.jsonl")]):
             rollouts = list(read_jsonl(file, Rollout))
             for rollout, rewards in zip(rollouts, method.rescore(run, rollouts, resources), strict=True):
                 _check_reward(file, rollout, rewards)
-                totals.update(rewards)
+                for name, value in rewards.items():
+                    found[name].append(value)
             count += len(rollouts)
-    return {name: total / count for name, total in totals.items()}
+    # Exactly rounded sums: a resumed run has its rollouts in another order.
+    return {name: math.fsum(values) / count for name, values in found.items()}
 
 
 def check_rewards(method: AnyMethod, run: AnyRun, path: Path, rollouts: Sequence[Rollout]) -> None:

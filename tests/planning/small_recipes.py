@@ -40,7 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "retrieval": RETRIEVER,
     "sampling.engine": ENGINE,
     "selection": {"questions": 4, "attempts": 2, "accepted": 1},
-    "synthesis": {"questions": 3, "max_tokens": 24},
+    "synthesis": {"questions": 3, "max_tokens": 24, "unit": "passage"},  # the world annotates no sentences
     "teaching.engine": ENGINE | ONE_GPU["teaching.engine"],
     "training": TRAINING,
     "warmup": {"trajectories": 4, "attempts": 1},
