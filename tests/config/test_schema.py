@@ -34,7 +34,7 @@ BEYOND = {
     "addresses": r": an endpoint is named|: a Milvus server's address|is neither a server|service's address is",
     "retrieval: its method, and that method's settings": r"there is no retrieval method|names no module|is refused"
     r"|cannot be found|settings need a method|there is no setting"
-    r"|validation errors? for|collection names what",
+    r"|validation errors? for|^collection needs a retriever service|^processes encode on this machine",
     "retrieval: what the back end has": r"^index\.",
     "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds|^extra\.\w+ must be",
     "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3",
@@ -45,9 +45,9 @@ BEYOND = {
     r"|cannot be called with|is not valid Python",
     "prograph: what the estimator needs": r"^estimator must be given|^completions must be given",
     "react: tools that exist, and their names": r"names no (class|function)|is neither a class|is not a function"
-    r"|^an MCP server has|^two tools are named|^a tool must not be named",
+    r"|^an MCP server has|^two tools are named|^a tool must not be named|^prompts search_r1 has",
     "program: one of three kinds, and its variables": r"^a program is a command|^environment is for a command"
-    r"|names no function; write|is not a function|^url of an image must be",
+    r"|names no function; write|is not a function|^url of an image must be|^image is for a command",
     "graph: the extractor's model, overlapping chunks": r"^model is needed|^overlap_tokens must",
 }
 
