@@ -9,16 +9,12 @@ must agree within the tolerance of the precision.
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from benchmarks.gpu.harness import Setup, options, setup, tell
+from benchmarks.gpu.harness import Setup, options, seconds, setup, tell
 from platform_sdk.sampling import kv_attention
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.probe import TOLERANCE
+from platform_sdk.sampling.probe import GREEDY, TOLERANCE
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 
@@ -29,14 +25,19 @@ def measure(case: Setup, precision: str) -> dict[str, Any]:
     )
     draw = random.Random(0)
     prompts = [tuple(draw.randrange(3, case.shape.vocabulary) for _ in range(length)) for _ in range(rows)]
+    more = SamplingParams(temperature=0.0, max_tokens=tokens)
+
+    def first_tokens() -> list[float]:
+        engine._slots.clear()
+        return [done.logprobs[0] for done in engine.generate(prompts, GREEDY)]
+
     found = {}
     chosen = kv_attention.uses_fused
     try:
         for fused in (True, False):
             kv_attention.uses_fused = lambda device, fused=fused: fused  # type: ignore[misc]
-            for _ in range(2):  # the first allocates
-                engine._slots.clear()
-                found[fused] = _timed(engine, prompts, tokens)
+            read = seconds(first_tokens, repeats=1)
+            found[fused] = read, seconds(lambda: engine.generate(prompts, more), repeats=1) / tokens, first_tokens()
     finally:
         kv_attention.uses_fused = chosen
     engine.close()
@@ -44,26 +45,10 @@ def measure(case: Setup, precision: str) -> dict[str, Any]:
     apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     assert apart <= TOLERANCE[precision], f"{precision}: log-probabilities differ by {apart}"
     return {
-        "model": case.name, "precision": precision, "prompts, s": read, "by products": read_by_products,
-        "decoding step, ms": 1000 * step, "by products, ms": 1000 * step_by_products, "ratio": step_by_products / step,
-        "log-probabilities apart": apart,
+        "model": case.name, "precision": precision, "prompts, s": read, "prompts by products, s": read_by_products,
+        "decoding step, ms": 1000 * step, "step by products, ms": 1000 * step_by_products,
+        "ratio": step_by_products / step, "log-probabilities apart": apart,
     }  # fmt: skip
-
-
-def _timed(
-    engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], tokens: int
-) -> tuple[float, float, list[float]]:
-    """Return the seconds for all prompts, the seconds of a decoding step, and the first tokens' log-probabilities."""
-    ends = []
-    first: list[float] = []
-    for count in (1, tokens):
-        began = time.perf_counter()
-        done = engine.generate(prompts, SamplingParams(temperature=0.0, max_tokens=count))
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        ends.append(time.perf_counter() - began)
-        first = first or [one.logprobs[0] for one in done]
-    return ends[0], ends[1] / tokens, first
 
 
 def main() -> None:

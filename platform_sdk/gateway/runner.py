@@ -14,7 +14,6 @@ from platform_sdk.gateway.events import ProgramOutcome
 _HEAD = struct.Struct(">cI")
 _POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 30.0
-_ENDED = "the runner of the program's image ended; see the log of the container program"
 
 
 @dataclass(frozen=True)
@@ -54,23 +53,28 @@ def run_command(
         frames = [(kind, text.encode()) for kind, text in parts] + [(b"i", stdin), (b"x", b"")]
         try:
             connection.sendall(b"".join(_HEAD.pack(kind, len(content)) + content for kind, content in frames))
+            for kind, content in _frames(connection, deadline, stop):
+                if kind == b"o":
+                    stdout += content
+                elif kind == b"r":
+                    stderr += content
+                    del stderr[:-stderr_bytes]
+                else:
+                    return ended(None, int(content))
+                if len(stdout) > output_bytes:
+                    return ended("limit")
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise ConnectionError(_ENDED) from error
-        for kind, content in _frames(connection, deadline, stop):
-            if kind == b"o":
-                stdout += content
-            elif kind == b"r":
-                stderr += content
-                del stderr[:-stderr_bytes]
-            else:
-                return ended(None, int(content))
-            if len(stdout) > output_bytes:
-                return ended("limit")
+            message = "the runner of the program's image ended; see the log of the container program"
+            raise ConnectionError(message) from error
     return ended("timeout")
 
 
 def _frames(connection: socket.socket, deadline: float, stop: threading.Event) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the runner's frames until the deadline."""
+    """Yield the runner's frames until the deadline.
+
+    Raises:
+        ConnectionResetError: the runner closed the connection.
+    """
     received = bytearray()
     while not stop.is_set() and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(min(left, _POLL_SECONDS))
@@ -78,10 +82,8 @@ def _frames(connection: socket.socket, deadline: float, stop: threading.Event) -
             chunk = connection.recv(65536)
         except TimeoutError:
             continue
-        except ConnectionResetError:
-            chunk = b""
         if not chunk:
-            raise ConnectionError(_ENDED)
+            raise ConnectionResetError("closed without an end of the command")
         received += chunk
         while len(received) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(received)
