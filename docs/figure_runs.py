@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from platform_sdk.files import read_object
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.run_dir import PhaseDir, RunDir
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import STATE_EVENTS, read
 
 
@@ -22,7 +24,8 @@ class RunCost:
 
     Attributes:
         seconds: wall time between starts and ends, so without the time between a kill and the resumption; None if an
-            end was not recorded. CPU time is not recorded.
+            end was not recorded.
+        cpu_seconds: CPU time of the last attempt of each step; None if an older version did not record it.
         hardware: processors and memory.
         rollouts: attempts at questions, for training.
         optimizer_steps: None if an older version did not record them.
@@ -30,6 +33,7 @@ class RunCost:
     """
 
     seconds: float | None
+    cpu_seconds: float | None
     hardware: str
     rollouts: int
     optimizer_steps: int | None
@@ -58,6 +62,7 @@ def run_cost(run_dir: Path) -> RunCost:
         counts.append(len(seen))
     return RunCost(
         seconds=_seconds(run_dir),
+        cpu_seconds=_cpu_seconds(run_dir),
         hardware=str(read_object(RunDir(run_dir).environment)["hardware"]),
         rollouts=course.spent.rollouts,
         optimizer_steps=course.spent.optimizer_steps,
@@ -74,6 +79,13 @@ def _seconds(run_dir: Path) -> float | None:
     if len(states) % 2 or any((start["event"], end["event"]) != ("started", "ended") for start, end in pairs):
         return None
     return sum(int(end["time"]) - int(start["time"]) for start, end in pairs) / 1000
+
+
+def _cpu_seconds(run_dir: Path) -> float | None:
+    steps = [entry.used for entry in seals.last_entries(manifest.read(run_dir)).values()]
+    if any("cpu_seconds" not in used for used in steps):
+        return None
+    return math.fsum(float(used["cpu_seconds"]) for used in steps)
 
 
 def _rollout_files(run_dir: Path, stage: str) -> list[Path]:

@@ -56,6 +56,7 @@ class StudyTable:
             "questions": n,
             "hardware": sorted({cost.hardware for cost in costs.values()}),
             "seconds": {Path(run).name: cost.seconds for run, cost in costs.items()},
+            "cpu_seconds": {Path(run).name: cost.cpu_seconds for run, cost in costs.items()},
             "cells": cells,
         }
 
@@ -102,9 +103,12 @@ class StudyTable:
         return {name: title for name, title in METRICS.items() if name in document.metrics}
 
     def _measured(self, record: Record) -> str:
-        """Return the command, and the sum of the wall times of the runs whose time is recorded."""
+        """Return the command, and the sums of the times of the runs whose time is recorded."""
         command = f"`python docs/figures.py {self.name}`"
-        known = {run: seconds for run, seconds in record.get("seconds", {}).items() if seconds is not None}
+        known, cpu = (
+            {run: seconds for run, seconds in record.get(key, {}).items() if seconds is not None}
+            for key in ("seconds", "cpu_seconds")
+        )
         if not known:
             return f"{command}; the time of its runs was not recorded."
         unknown = [
@@ -114,6 +118,9 @@ class StudyTable:
         ]
         runs = "1 run" if len(known) == 1 else f"{len(known)} runs"
         spent = f"{runs}, {duration(sum(known.values()))} of wall time in all ({'; '.join(record['hardware'])})"
+        if cpu:
+            of = "" if cpu.keys() >= known.keys() else f" of {len(cpu)} of them"
+            spent += f"; CPU time{of} {duration(sum(cpu.values()))}"
         return f"{command}; {spent}." + (f" No time is recorded for {'; '.join(unknown)}." if unknown else "")
 
 

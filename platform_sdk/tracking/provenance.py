@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -137,11 +138,26 @@ def source_digest(package: Path) -> str:
     return digest.hexdigest()
 
 
-def used(began: float) -> dict[str, str | int | float]:
-    """Return what this process used since ``began``, a time of ``time.monotonic``: host, pod, seconds, GPUs."""
-    seconds, gpus = round(time.monotonic() - began, 3), len(list(Path("/dev").glob("nvidia[0-9]*")))
-    pod = os.environ.get(POD)
-    return {"host": platform.node(), **({"pod": pod} if pod else {}), "seconds": seconds, "gpus": gpus}
+@dataclass(frozen=True)
+class Clocks:
+    """Readings of the wall clock and of this process's CPU time with that of its ended children, in seconds."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Clocks:
+        return cls(time.monotonic(), sum(os.times()[:4]))
+
+
+def used(began: Clocks) -> dict[str, str | int | float]:
+    """Return what this process used since ``began``: host, pod, seconds, CPU seconds, GPUs."""
+    now, pod = Clocks.now(), os.environ.get(POD)
+    return {
+        "host": platform.node(), **({"pod": pod} if pod else {}),
+        "seconds": round(now.wall - began.wall, 3), "cpu_seconds": round(now.cpu - began.cpu, 2),
+        "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+    }  # fmt: skip
 
 
 def user_name() -> str:

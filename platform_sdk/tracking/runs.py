@@ -35,7 +35,7 @@ from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
 from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
-from platform_sdk.tracking.provenance import own_checkout, provenance, seeds_of, uncommitted_changes, used
+from platform_sdk.tracking.provenance import Clocks, own_checkout, provenance, seeds_of, uncommitted_changes, used
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
 from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run, jobs_of_step
@@ -206,7 +206,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     journal.append("started", name=step, **given_here(run_dir))
     if columns := _columns(run_dir):
         journal.append("tags", tags=columns)
-    started, began = time.time_ns(), time.monotonic()
+    started, began = time.time_ns(), Clocks.now()
     running = StepRun(run_dir, step, journal)
     try:
         yield running
@@ -300,7 +300,7 @@ def _columns(run_dir: Path) -> dict[str, str]:
     return {name: value for name, value in (recorded[-1] if recorded else {}).items() if name in COLUMNS}
 
 
-def _log_use(step: StepRun, started: int, began: float) -> dict[str, str | int | float]:
+def _log_use(step: StepRun, started: int, began: Clocks) -> dict[str, str | int | float]:
     """Log the GPU-hours of a step up to now; return what this process used, and the GPU-hours of the step."""
     own = used(began)
     if gpus := int(own["gpus"]):
