@@ -256,8 +256,9 @@ class Trajectory(Record):
     policy sampled. ``logprobs`` (natural logarithm, temperature 1) are 0.0 elsewhere, and empty if no policy sampled
     the tokens (a demonstration). ``selected`` are the indices into ``evidence`` that the agent chose.
 
-    ``use`` is ``training`` for the policy's trajectories as an agent, and ``scoring`` for trajectories that are only
-    recorded for scoring (completions of a probe, a teacher's drafts) and never trained on.
+    ``use`` is ``training`` for the policy's trajectories as an agent; ``branch`` for a credit's completion of a
+    history, which online training learns from but which is no part of the attempt; and ``scoring`` for trajectories
+    that are only recorded for scoring (a teacher's drafts) and never trained on.
     """
 
     KIND: ClassVar[str] = "trajectory"
@@ -269,7 +270,7 @@ class Trajectory(Record):
     turns: tuple[Turn, ...]
     selected: tuple[int, ...] = ()
     answer: str | None = None
-    use: Literal["training", "scoring"] = Field(default="training", exclude_if=lambda use: use == "training")
+    use: Literal["training", "branch", "scoring"] = Field(default="training", exclude_if=lambda use: use == "training")
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> Self:
@@ -347,13 +348,18 @@ class Rollout(Record):
 
     @property
     def recorded(self) -> tuple[Trajectory, ...]:
-        """All trajectories, including those with ``use: scoring``."""
+        """All trajectories, of every ``use``."""
         return (self.main, *self.others)
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """Return the trajectories to train on."""
+        """Return the attempt's trajectories, which are trained on."""
         return tuple(trajectory for trajectory in self.recorded if trajectory.use == "training")
+
+    @property
+    def branches(self) -> tuple[Trajectory, ...]:
+        """Return the completions of the attempt's histories that are trained on."""
+        return tuple(trajectory for trajectory in self.others if trajectory.use == "branch")
 
     @property
     def malformed_turns(self) -> int:

@@ -38,9 +38,9 @@ class Credit(ABC):
     def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
         """Sample or score further data for the advantages, with the weights that sampled the group.
 
-        This is an agent: groups are prepared concurrently. It returns the group with additional trajectories for
-        scoring only and additional rewards; everything else must stay unchanged. The result is stored and not
-        recomputed on resumption. Sample only through ``probe``. By default nothing is prepared.
+        This is an agent: groups are prepared concurrently. It returns the group with additional rewards and additional
+        trajectories (``use: scoring``, or ``branch`` to train on them); everything else must stay unchanged. The result
+        is stored and not recomputed on resumption. Sample only through ``probe``. By default nothing is prepared.
         """
         yield from ()
         return group

@@ -66,7 +66,7 @@ def examples_of(
 
     Args:
         advantages: advantages of tokens by trajectory; trajectories without an entry are left out. None for training
-            without rewards.
+            without rewards, which leaves branches out.
         role: train on this role only; None for all roles.
 
     Raises:
@@ -74,7 +74,7 @@ def examples_of(
     """
     trajectories: dict[TrajectoryKey, tuple[Rollout, Trajectory]] = {}
     for rollout in rollouts:
-        for trajectory in rollout.trajectories:
+        for trajectory in (*rollout.trajectories, *(() if advantages is None else rollout.branches)):
             key = TrajectoryKey(rollout.id, trajectory.id)
             if key in trajectories:
                 raise UserError(f"rollout {rollout.id} is given twice; give each rollout once")
@@ -106,7 +106,7 @@ def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops:
     """
     found = set()
     for rollout in rollouts:
-        for trajectory in rollout.trajectories:
+        for trajectory in (*rollout.trajectories, *rollout.branches):
             spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
             full = trajectory is rollout.main and rollout.outcome == "context_limit"
             if full or (spoken and spoken[-1] not in ends and not _stopped(trajectory, stops)):

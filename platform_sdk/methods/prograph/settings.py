@@ -31,6 +31,12 @@ class CreditSpec(AdvantageSpec):
         None, ge=1, le=1024, description="n: completions from each history; required by the estimator sampling"
     )
 
+    train_completions: bool = Field(
+        False,
+        description="also train on the completions of the estimator sampling: each history's are a group, compared by "
+        "their outcomes (the branches of a tree, as in Tree-GRPO, Ji et al., 2025, arXiv 2509.21240)",
+        exclude_if=equal_to(False),
+    )
     aggregation: Literal["sum", "gdpo"] = Field(
         "sum",
         description="sum: R_t is normalised (the paper); gdpo: outcome, step progress and structure are each "
@@ -63,6 +69,11 @@ class CreditSpec(AdvantageSpec):
             raise ValueError("estimator must be given for a progress_weight above 0, and only for it")
         if (self.completions is not None) != (self.estimator == "sampling"):
             raise ValueError("completions must be given for the estimator sampling, and only for it")
+        if self.train_completions and (self.completions or 0) < 2:
+            raise ValueError(
+                "train_completions compares the completions of a history, so it needs the estimator sampling and at "
+                "least 2 completions"
+            )
         return self
 
 

@@ -23,13 +23,14 @@ from statistics import fmean
 
 from platform_sdk.agents.speaker import Decoding
 from platform_sdk.config.credit import GroupCreditSpec
-from platform_sdk.methods.prograph.rewards import agent_turns
+from platform_sdk.methods.prograph.rewards import agent_turns, outcome
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
-from platform_sdk.methods.prograph.step_progress import with_likelihood, with_sampling
+from platform_sdk.methods.prograph.step_progress import branch_history, with_likelihood, with_sampling
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.training.advantages import EPSILON, GRPO, group_advantages, varied, weighed, weighted_sum, whitened
 from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, muted, rewards_of
+from platform_sdk.training.likelihood import Tokens
 
 Steps = list[list[float]]
 """A number for each step of each trajectory of a group."""
@@ -56,13 +57,11 @@ class StepCredit(Credit):
 
     def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
         """Estimate the step progress; the turns get ``certainty`` (after them) and ``progress``."""
-        if self.spec.completions is not None:
-            return (
-                yield from with_sampling(
-                    group, probe, self.agent, self.decoding, self.reward, completions=self.spec.completions
-                )
-            )
-        return (yield from with_likelihood(group, probe))
+        number, keep = self.spec.completions, self.spec.train_completions
+        if number is None:
+            return (yield from with_likelihood(group, probe))
+        found = with_sampling(group, probe, self.agent, self.decoding, self.reward, completions=number, keep=keep)
+        return (yield from found)
 
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
         [found] = self.update_advantages([group])
@@ -71,13 +70,28 @@ class StepCredit(Credit):
     def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
         found = update_step_advantages([self._rewards(group) for group in groups], self.spec)
         return [
-            {
+            self._branches(group)
+            | {
                 TrajectoryKey(rollout.id, rollout.main.id): _spread(rollout.main, _weighed(steps, quiet, self.spec))
                 for rollout, steps in zip(group, advantages, strict=True)
             }
             for group, advantages in zip(groups, found, strict=True)
             for quiet in [muted(group, self.spec)]
         ]
+
+    def _branches(self, group: Sequence[Rollout]) -> dict[TrajectoryKey, Sequence[float]]:
+        """Return the advantages of the branches: outcomes compared among the completions of the same history."""
+        siblings: dict[Tokens, list[tuple[Rollout, Trajectory]]] = {}
+        for rollout in group:
+            for branch in rollout.branches:
+                siblings.setdefault(branch_history(branch), []).append((rollout, branch))
+        found: dict[TrajectoryKey, Sequence[float]] = {}
+        for own in siblings.values():
+            outcomes = [outcome(rollout.question, branch)[self.reward] for rollout, branch in own]
+            values = weighed(group_advantages(outcomes), self.spec)
+            for (rollout, branch), value in zip(own, values, strict=True):
+                found[TrajectoryKey(rollout.id, branch.id)] = [mask * value for mask in branch.agent_mask]
+        return found
 
     def informative(self, group: Sequence[Rollout]) -> bool:
         """Return True if any step has an advantage; in an unprepared group step progress counts as 0."""

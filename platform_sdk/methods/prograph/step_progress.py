@@ -4,7 +4,7 @@ r_sp(t) = P(y* | s_≤t, G_≤t) - P(y* | s_<t, G_<t). A history is a dialogue b
 by several trajectories of a group is estimated once. Two estimators of P:
 
 - ``sampling``: the mean outcome reward of n completions, each continued to its end by the agent, with searches and the
-same limits. After the last turn, P is the trajectory's outcome reward.
+same limits. After the last turn, P is the trajectory's outcome reward. Completions can be kept as branches to train on.
 - ``likelihood``: the probability of the gold answer after the history and ``<answer>``, see ``training.likelihood``.
 After a turn with an answer, the history includes this turn up to its ``<answer>``, so that its thoughts count. P is
 unchanged after a last turn without an answer, and if the context has no room for the gold answer.
@@ -21,7 +21,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.prograph.agent import converse
 from platform_sdk.methods.prograph.rewards import agent_turns, outcome
 from platform_sdk.methods.prograph.settings import AgentSpec
-from platform_sdk.records import Rollout
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Gather
@@ -34,13 +34,16 @@ PROGRESS = "progress"
 
 
 def with_sampling(
-    group: Sequence[Rollout], probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, *, completions: int
-) -> Agent[Sequence[Rollout]]:
+    group: Sequence[Rollout], probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, *,
+    completions: int, keep: bool,
+) -> Agent[Sequence[Rollout]]:  # fmt: skip
     """Return the group with step progress estimated by completions of its histories.
 
     Args:
         spec: the agent's settings, for its limits.
         reward: name of the outcome reward.
+        completions: number of completions of each history.
+        keep: add the completions to the rollouts as branches, one rollout to each distinct history.
 
     Raises:
         UserError: the reward is not of the outcome, so completions do not have it.
@@ -51,12 +54,16 @@ def with_sampling(
         for end in _histories(rollout):
             owners.setdefault(rollout.main.token_ids[:end], (rollout, end))
     asked = [(rollout, end, number) for rollout, end in owners.values() for number in range(completions)]
-    rewards: list[float] = yield Gather(tuple(_complete(probe, spec, decoding, reward, *each) for each in asked))
+    ends: list[Trajectory] = yield Gather(tuple(_complete(probe, spec, decoding, *each) for each in asked))
+    rewards = [outcome(group[0].question, completed)[reward] for completed in ends]
     each = zip(*[iter(rewards)] * completions, strict=True)
     values = {history: fmean(own) for history, own in zip(owners, each, strict=True)}
+    branches: dict[str, list[Trajectory]] = {}
+    for (rollout, start, number), completed in zip(asked, ends, strict=True):
+        branches.setdefault(rollout.id, []).append(_branch(completed, start, number))
     return [
         with_changes(
-            rollout,
+            _with_branches(rollout, branches.get(rollout.id, ())) if keep else rollout,
             [*(values[rollout.main.token_ids[:end]] for end in _histories(rollout)), reward_of(rollout, reward)],
             PROGRESS,
         )
@@ -78,9 +85,9 @@ def _histories(rollout: Rollout) -> list[int]:
 
 
 def _complete(
-    probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, rollout: Rollout, end: int, number: int
-) -> Agent[float]:
-    """Continue a rollout's history of ``end`` tokens to its end; return the outcome reward."""
+    probe: CreditProbe, spec: AgentSpec, decoding: Decoding, rollout: Rollout, end: int, number: int
+) -> Agent[Trajectory]:
+    """Continue a rollout's history of ``end`` tokens to its end."""
     params = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
 
     def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
@@ -94,7 +101,28 @@ def _complete(
 
     dialogue = Dialogue.reopened(probe.tokenizer, rollout.main, end)
     trajectory, _ = yield from converse(dialogue, spec, speak, probe.search)
-    return outcome(rollout.question, trajectory)[reward]
+    return trajectory
+
+
+def branch_history(branch: Trajectory) -> Tokens:
+    """Return the tokens of the history that a branch continues."""
+    return branch.token_ids[: int(branch.id.split("-")[1])]
+
+
+def _branch(completed: Trajectory, start: int, number: int) -> Trajectory:
+    """Return a completion of a history of ``start`` tokens; the history's own turns are not trained on again."""
+    return completed.model_copy(
+        update={
+            "id": f"branch-{start}-{number}",
+            "use": "branch",
+            "agent_mask": (0,) * start + completed.agent_mask[start:],
+            "logprobs": (0.0,) * start + completed.logprobs[start:],
+        }
+    )
+
+
+def _with_branches(rollout: Rollout, branches: Sequence[Trajectory]) -> Rollout:
+    return rollout.model_copy(update={"others": (*rollout.others, *branches)})
 
 
 def _check_is_outcome(rollout: Rollout, reward: str) -> None:

@@ -78,7 +78,7 @@ def _prepared(credit: Credit, probe: CreditProbe, group: Sequence[Rollout]) -> A
     if _sampled(rollouts) != _sampled(group):
         raise UserError(
             f"{type(credit).__name__}.prepare changed what was sampled at question {group[0].question.id}; it may only "
-            "add rewards and trajectories for scoring (use: scoring)"
+            "add rewards, and trajectories with use: scoring or branch"
         )
     question = group[0].question.id
     return PreparedGroup(question=question, rollouts=tuple(rollouts), requests=cost.requests, tokens=cost.tokens)

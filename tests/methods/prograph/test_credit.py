@@ -159,7 +159,8 @@ def prepared(own: StepCredit, group: list[Rollout], engine: ScriptedPolicyEngine
     return read_prepared(path, [group])["q"]
 
 
-def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_progress_by_sampling_by_hand(kept: bool, tmp_path: Path) -> None:
     group = [play([ASK, RIGHT], 0), play([ASK, WRONG], 1), play(["?", RIGHT], 2)]
     start, asked, failed = (group[i].main.turns[j].end for i, j in ((0, 0), (0, 2), (2, 2)))
 
@@ -176,7 +177,7 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
             (failed, 1): ["", "?", "?"],
         }[int(end), int(number)][taken]
 
-    own = credit("step", progress=2.0, estimator="sampling", completions=2)
+    own = credit("step", progress=2.0, estimator="sampling", completions=2, train_completions=kept)
     found = prepared(own, group, ScriptedPolicyEngine(says), tmp_path / "prepared.jsonl")
     # 1 + 2 requests at the start and 1 + 1 behind the query, once for all who share them; 1 + 2 behind the error.
     assert found.requests == 8
@@ -192,6 +193,34 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
         for rollout in found.rollouts
         for turn in agent_turns(rollout.main)
     ] == pytest.approx(expected)
+    # Completions are compared with those of the same history: -0.5 and 1, 1 and 0, -0.5 and -1.
+    worths = {
+        (start, 0): -0.75,
+        (start, 1): 0.75,
+        (asked, 0): 0.5,
+        (asked, 1): -0.5,
+        (failed, 0): 0.25,
+        (failed, 1): -0.25,
+    }
+    examples = {each.id: each for each in examples_of(found.rollouts, advantages)}
+    assert len(examples) == 3 + (len(worths) if kept else 0)
+    assert [len(examples_of(found.rollouts)), *(len(rollout.trajectories) for rollout in found.rollouts)] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    for (end, number), worth in worths.items() if kept else ():
+        [name] = [name for name in examples if name.endswith(f"branch-{end}-{number}")]
+        example, deviation = examples[name], abs(worth) * sqrt(2)
+        # The history was sampled by another trajectory, which learns it.
+        assert example.agent_mask[:end] == (0,) * end
+        assert example.agent_tokens > 0
+        assert example.token_ids[:end] in {each.main.token_ids[:end] for each in group}
+        assert [value for value, mask in zip(example.advantages, example.agent_mask, strict=True) if mask] == (
+            pytest.approx([worth / (deviation + 1e-4)] * example.agent_tokens)
+        )
+    assert found.rollouts == read_prepared(tmp_path / "prepared.jsonl", [group])["q"].rollouts
 
 
 def test_progress_by_sampling_of_a_reward_that_is_no_outcome_is_refused(tmp_path: Path) -> None:
@@ -232,15 +261,20 @@ def test_credit_prepares_only_with_an_estimator() -> None:
     assert not credit("step", structure=1.0).prepares
 
 
+SCORED = {"baseline": "step", "progress_weight": 1.0, "structure_weight": 0.0}
+
+
 @pytest.mark.parametrize(
     "spec",
     [
         {},
         {"baseline": "step", "structure_weight": 1.0},
-        {"baseline": "step", "progress_weight": 1.0, "structure_weight": 0.0},
-        {"baseline": "step", "progress_weight": 1.0, "structure_weight": 0.0, "estimator": "sampling"},
+        SCORED,
+        SCORED | {"estimator": "sampling"},
         {"baseline": "step", "progress_weight": 0.0, "structure_weight": 0.0, "estimator": "likelihood"},
-        {"baseline": "step", "progress_weight": 1, "structure_weight": 0, "estimator": "likelihood", "completions": 2},
+        SCORED | {"estimator": "likelihood", "completions": 2},
+        SCORED | {"estimator": "likelihood", "train_completions": True},
+        SCORED | {"estimator": "sampling", "completions": 1, "train_completions": True},
     ],
 )  # fmt: skip
 def test_weights_and_completions_must_be_given(spec: dict[str, Any]) -> None:
