@@ -49,7 +49,7 @@ def _recall(note: str, recipe: str, *settings: str) -> tuple[str, tuple[str, ...
 SUMMARY = Summary(
     "scores",
     (
-        ("MyGO; temperature chosen on this world, selection on world 101", "world-mygo", "warm-up", "MyGO"),
+        ("MyGO; temperature and iterations chosen on this world, selection and learning rate on world 101", "world-mygo", "warm-up", "MyGO"),
         ("MyGO on world 211, on which nothing was tuned", "world-grpo", "warm-up · 211", "MyGO · 211"),
         (
             "GRPO from MyGO's start on world 211, positive advantages; settings chosen on world 101",
@@ -85,13 +85,12 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
         SUMMARY,
         *(
             StudyTable(f"world-{name}", budget=name in BUDGETS)
-            for name in ("mygo", "arena", "prograph", "react", "program", *EVIPATH, "baselines", *BUDGETS)
+            for name in ("mygo", "arena", "prograph", "react", "program", *EVIPATH, "baselines", "linked", "completions", *BUDGETS)
         ),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
-        Kept("evipath-modes", "an older version, with the commands that the text gives"),
         Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
@@ -208,7 +207,7 @@ def main() -> None:
         parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")
     if given.list:
         for name, figure in FIGURES.items():
-            print(f"{name:<21}{'; '.join(figure.shown())}")
+            print(f"{name:<25}{'; '.join(figure.shown())}")
         return
     records: dict[str, Record] = json.loads(RECORD.read_text())
     for name in names:

@@ -1,7 +1,7 @@
 """Loop of a planner that asks sub-questions and workers that read, for every method with these two roles.
 
 The planner thinks and then answers or sends out the sub-questions that can be solved now; workers answer them side by
-side, so the plan unrolls into a directed acyclic graph (Mujica-MyGO, section 3.2). The planner's dialogue holds
+side, so the plan unrolls into a directed acyclic graph (Mujica-MyGO, section 2.2). The planner's dialogue holds
 questions and one-sentence reports only, never raw evidence. A method's ``Language`` has its prompts and grammar.
 """
 

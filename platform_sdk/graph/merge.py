@@ -1,6 +1,6 @@
 """Out-of-core merging of extracted facts into one graph: DuckDB sorts, joins and spills to disk.
 
-In Polars' streaming engine the same joins took 1.5 times the CPU time, and Polars has no memory limit
+In Polars' streaming engine the same joins took 1.6 times the CPU time, and Polars has no memory limit
 (``benchmarks/graph_engines.py``).
 
 Entities with equal normalised names are merged. Names found by rules are linked to titles of the corpus here, not

@@ -108,7 +108,7 @@ class EvaluationSettings(EvaluationSpec):
         0.9,
         ge=0,
         le=100,
-        description="sampling temperature of the answers, the paper's value; 0: greedy",
+        description="sampling temperature of the answers, the paper's value for rollouts; 0: greedy",
     )
     greedy: bool = Field(True, description="also answer greedily: em_greedy, f1_greedy")
     max_tokens: int = Field(1024, ge=1, le=1_000_000, description="maximum tokens of a response")

@@ -1,4 +1,4 @@
-"""Mujica: a planner that asks sub-questions and workers that read (Mujica-MyGO, section 3.2), with our own prompts."""
+"""Mujica: a planner that asks sub-questions and workers that read (Mujica-MyGO, section 2.2), with our own prompts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The message grammar of Mujica: an agent's text in, a typed action out.
 
-Source: Mujica-MyGO, section 3.2 and the project's specification of its tags. A turn is exactly one
+Source: Mujica-MyGO, section 2.2 and the project's specification of its tags. A turn is exactly one
 ``<think>`` section followed by one kind of action; anything else is malformed, and the agent gets the
 reason as a short observation. White space between tags, brackets and words is ignored, since
 word-level tokenizers add it everywhere.

@@ -13,7 +13,7 @@ from platform_sdk.config.training import TrainSpec
 
 
 class AgentSpec(Struct):
-    """Mujica (Mujica-MyGO, section 3.2)."""
+    """Mujica (Mujica-MyGO, section 2.2)."""
 
     split: bool = Field(True, description="planner and workers; false: one agent reads raw passages (ablation)")
     plan: Literal["dag", "chain"] = Field(
