@@ -49,7 +49,10 @@ def _recall(note: str, recipe: str, *settings: str) -> tuple[str, tuple[str, ...
 SUMMARY = Summary(
     "scores",
     (
-        ("MyGO; temperature and iterations chosen on this world, selection and learning rate on world 101", "world-mygo", "warm-up", "MyGO"),
+        (
+            "MyGO; temperature and iterations chosen on this world, selection and learning rate on world 101",
+            "world-mygo", "warm-up", "MyGO",
+        ),
         ("MyGO on world 211, on which nothing was tuned", "world-grpo", "warm-up · 211", "MyGO · 211"),
         (
             "GRPO from MyGO's start on world 211, positive advantages; settings chosen on world 101",
@@ -76,17 +79,16 @@ RECALL = Recall(
         ),
     ),
 )  # fmt: skip
-EVIPATH = ("evipath", "evipath-modes")
+WORLD = (
+    "mygo", "arena", "prograph", "react", "program", "evipath", "evipath-modes", "baselines", "linked", "completions",
+)  # fmt: skip
 # Studies whose rows are compared at equal rollouts.
 BUDGETS = ("credit-tuning", "credit", "grpo-tuning", "grpo")
 FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
-        *(
-            StudyTable(f"world-{name}", budget=name in BUDGETS)
-            for name in ("mygo", "arena", "prograph", "react", "program", *EVIPATH, "baselines", "linked", "completions", *BUDGETS)
-        ),
+        *(StudyTable(f"world-{name}", budget=name in BUDGETS) for name in (*WORLD, *BUDGETS)),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
         Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),

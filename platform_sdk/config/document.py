@@ -14,6 +14,13 @@ from platform_sdk.display import excerpt
 
 M = TypeVar("M", bound=BaseModel)
 
+# Keys that only one kind of file has together, and its use.
+_KINDS = {
+    ("pipeline", "name"): "is a recipe; use it with hopforge run, or name it in a study's recipe",
+    ("recipe", "axes"): "is a study; use it with hopforge study",
+    ("name", "method"): "is a pipeline; give a recipe that names it as its pipeline",
+}
+
 
 def read_as(model: type[M], path: Path) -> M:
     """Read a YAML file that holds a ``model``.
@@ -33,7 +40,16 @@ def validated(model: type[M], source: Source) -> M:
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
+        if other := _other_kind(model, source.data):
+            raise ConfigError([source.problem((), other)]) from error
         raise ConfigError([*source.repeated, *_problems(error, source)]) from error
+
+
+def _other_kind(model: type[BaseModel], data: Any) -> str | None:
+    """Return the kind and use of a document that is no ``model`` but of another kind."""
+    given = data.keys() if isinstance(data, dict) else set()
+    found = (use for keys, use in _KINDS.items() if given >= set(keys) and not model.model_fields.keys() >= set(keys))
+    return next(found, None)
 
 
 def causes(error: ValidationError) -> list[ErrorDetails]:

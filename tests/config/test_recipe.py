@@ -11,6 +11,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.schema import pipeline_schema, recipe_schema
 from platform_sdk.config.source import ConfigError
 from platform_sdk.config.training import TrainSpec
+from platform_sdk.studies.study import load_study
 from tests.kubeflow.toy import PIPELINE, write_toy
 from tests.refusals import refused
 
@@ -207,3 +208,14 @@ def test_shipped_recipes_are_found_from_anywhere(tmp_path: Path, monkeypatch: py
     assert load_recipe(Path("pipelines/mygo/world.yaml")).name == "mygo-world"
     with pytest.raises(ConfigError, match=r"^pipelines/mygo/other\.yaml: no such file; check the path$"):
         load_recipe(Path("pipelines/mygo/other.yaml"))
+
+
+def test_file_of_another_kind_is_named_as_such() -> None:
+    recipe, pipeline = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/pipeline.yaml"
+    study = HOME / "studies/world-mygo.yaml"
+    with pytest.raises(ConfigError, match=rf"^{study}:1: is a study; use it with hopforge study$"):
+        load_recipe(study)
+    with pytest.raises(ConfigError, match=rf"^{pipeline}:1: is a pipeline; give a recipe"):
+        load_recipe(pipeline)
+    with pytest.raises(ConfigError, match=rf"^{recipe}:1: is a recipe; use it with hopforge run"):
+        load_study(recipe)
