@@ -210,7 +210,7 @@ def test_shipped_recipes_are_found_from_anywhere(tmp_path: Path, monkeypatch: py
         load_recipe(Path("pipelines/mygo/other.yaml"))
 
 
-def test_file_of_another_kind_is_named_as_such() -> None:
+def test_file_of_another_kind_is_named_as_such(tmp_path: Path) -> None:
     recipe, pipeline = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/pipeline.yaml"
     study = HOME / "studies/world-mygo.yaml"
     with pytest.raises(ConfigError, match=rf"^{study}:1: is a study; use it with hopforge study$"):
@@ -218,4 +218,4 @@ def test_file_of_another_kind_is_named_as_such() -> None:
     with pytest.raises(ConfigError, match=rf"^{pipeline}:1: is a pipeline; give a recipe"):
         load_recipe(pipeline)
     with pytest.raises(ConfigError, match=rf"^{recipe}:1: is a recipe; use it with hopforge run"):
-        load_study(recipe)
+        load_study(recipe, tmp_path)
