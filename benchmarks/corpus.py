@@ -140,9 +140,10 @@ def main(sizes: list[int], folder: Path, wanted: Sequence[str]) -> None:
     print("| | " + " | ".join(f"{size:,} passages" for size in (*sizes, WIKI_18)) + " (line) |")
     print("|---|" + "---:|" * (len(sizes) + 1))
     for name, values in rows.items():
+        title = f"{name} (1 of {SAMPLED})" if name == encoded.__name__ else name
         for at, unit in enumerate(("CPU s", "MiB")):
             own = [value[at] for value in values]
-            print(f"| {name}, {unit} | " + " | ".join(f"{value:,.1f}" for value in (*own, line(sizes, own))) + " |")
+            print(f"| {title}, {unit} | " + " | ".join(f"{value:,.1f}" for value in (*own, line(sizes, own))) + " |")
 
 
 WORKS: dict[str, Callable[[Path], object]] = {
