@@ -25,7 +25,8 @@ class RunCost:
     Attributes:
         seconds: wall time between starts and ends, so without the time between a kill and the resumption; None if an
             end was not recorded.
-        cpu_seconds: CPU time of the last attempt of each step; None if an older version did not record it.
+        cpu_seconds: CPU time of the steps, without attempts that were killed or failed; None if an older version ran
+            one of them, since it did not record its CPU time.
         hardware: processors and memory.
         rollouts: attempts at questions, for training.
         optimizer_steps: None if an older version did not record them.
@@ -62,7 +63,7 @@ def run_cost(run_dir: Path) -> RunCost:
         counts.append(len(seen))
     return RunCost(
         seconds=_seconds(run_dir),
-        cpu_seconds=_cpu_seconds(run_dir),
+        cpu_seconds=cpu_seconds_of(run_dir),
         hardware=str(read_object(RunDir(run_dir).environment)["hardware"]),
         rollouts=course.spent.rollouts,
         optimizer_steps=course.spent.optimizer_steps,
@@ -81,8 +82,10 @@ def _seconds(run_dir: Path) -> float | None:
     return sum(int(end["time"]) - int(start["time"]) for start, end in pairs) / 1000
 
 
-def _cpu_seconds(run_dir: Path) -> float | None:
-    steps = [entry.used for entry in seals.last_entries(manifest.read(run_dir)).values()]
+def cpu_seconds_of(run_dir: Path) -> float | None:
+    """Return the CPU time of a run; see ``RunCost.cpu_seconds``."""
+    # A resumed run enters its finished steps again.
+    steps = [entry.used for entry in manifest.read(run_dir) if entry.event.startswith(seals.STEP)]
     if any("cpu_seconds" not in used for used in steps):
         return None
     return math.fsum(float(used["cpu_seconds"]) for used in steps)

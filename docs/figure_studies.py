@@ -105,10 +105,12 @@ class StudyTable:
     def _measured(self, record: Record) -> str:
         """Return the command, and the sums of the times of the runs whose time is recorded."""
         command = f"`python docs/figures.py {self.name}`"
-        known, cpu = (
-            {run: seconds for run, seconds in record.get(key, {}).items() if seconds is not None}
-            for key in ("seconds", "cpu_seconds")
-        )
+        known = {run: seconds for run, seconds in record.get("seconds", {}).items() if seconds is not None}
+        cpu = {
+            run: seconds
+            for run, seconds in record.get("cpu_seconds", {}).items()
+            if seconds is not None and run in known
+        }
         if not known:
             return f"{command}; the time of its runs was not recorded."
         unknown = [

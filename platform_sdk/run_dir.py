@@ -45,6 +45,7 @@ class PhaseDir:
     train = Entry("train.json")
     updates = Entry("updates.jsonl")
     update_rollouts = Entry("rollouts")
+    prepared = Entry("prepared")  # in update_rollouts
     scores = Entry("scores.json")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,7 @@ import pytest
 
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.tracking.runs import start_run, step_run
 from tests.evaluation.online_runs import make_online_run
 from tests.sealing import sealed
 
@@ -168,9 +171,9 @@ def test_study_table_shows_measured_intervals_and_marks_one_seed(figures: Module
 
 
 def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: ModuleType, figure_runs: ModuleType) -> None:
-    def cost(seconds: float | None, steps: int | None, questions: int) -> Any:
+    def cost(seconds: float | None, steps: int | None, questions: int, cpu: float | None = None) -> Any:
         seen = {"eval-start": 90, "eval-final": questions}
-        return figure_runs.RunCost(seconds, "2 CPUs", rollouts=1500, optimizer_steps=steps, questions=seen)
+        return figure_runs.RunCost(seconds, cpu, "2 CPUs", rollouts=1500, optimizer_steps=steps, questions=seen)
 
     metric = {"n": 200, "values": [0.5, 0.25], "mean": 0.375, "low": 0.3, "high": 0.4, "paired": None}
     reached = {"phase": "eval-start", "cost": {"rollouts": 128}}
@@ -197,6 +200,38 @@ def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: Modul
     assert second.endswith("| 1,500 | – | 300 |")
     spent = "5 runs, 2 h 00 min of wall time in all (2 CPUs). No time is recorded for GRPO · 211."
     assert line == f"`python docs/figures.py world-grpo`; {spent}"
+    for own, shown in ((1200, "; CPU time of 4 of them 40.0 min."), (None, ".")):
+        costs |= {f"runs/{name}": cost(600, 40, 300, own) for name in ("MyGO-0", "GRPO-1")}
+        costs |= {f"runs/{name}": cost(600, 40, 300, 0 if own else None) for name in ("MyGO-1", "GRPO-0")}
+        record = figures.FIGURES["world-grpo"].record([{"rows": rows, "counts": []}], costs)
+        for cell in record["cells"].values():
+            cell["em_greedy"] = cell["em"]
+        line = figures.FIGURES["world-grpo"].render({"world-grpo": record})[-1]
+        assert line == f"`python docs/figures.py world-grpo`; 6 runs, 40.0 min of wall time in all (2 CPUs){shown}"
+    costs["runs/MyGO-1"] = cost(None, 40, 300, 60)
+    record = figures.FIGURES["world-grpo"].record([{"rows": rows, "counts": []}], costs)
+    for cell in record["cells"].values():
+        cell["em_greedy"] = cell["em"]
+    assert "CPU time" not in figures.FIGURES["world-grpo"].render({"world-grpo": record})[-1]
+
+
+def test_cpu_time_of_a_run_is_the_sum_of_its_steps_attempts(tmp_path: Path, figure_runs: ModuleType) -> None:
+    def burn(step: str, seconds: float) -> None:
+        with step_run(tmp_path, step):
+            began = time.process_time()
+            while time.process_time() - began < seconds:
+                pass
+            child = f"import time\nwhile time.process_time() < {seconds}: pass"
+            subprocess.run([sys.executable, "-S", "-c", child], check=True)
+
+    start_run(tmp_path, {"pipeline": "mygo", "name": "burnt", "parameters": {}}, follow=False)
+    burn("corpus", 0.2)
+    first = figure_runs.cpu_seconds_of(tmp_path)
+    burn("corpus", 0.0)  # a resumed run enters a finished step again
+    burn("train", 0.1)
+    whole = figure_runs.cpu_seconds_of(tmp_path)
+    assert first >= 0.4
+    assert whole >= first + 0.2
 
 
 def test_cost_of_a_run_is_read_from_its_journal_and_rollouts(figure_runs: ModuleType, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +15,10 @@ from platform_sdk.display import excerpt
 
 M = TypeVar("M", bound=BaseModel)
 
-# Keys that only one kind of file has together, and its use.
-_KINDS = {
-    ("pipeline", "name"): "is a recipe; use it with hopforge run, or name it in a study's recipe",
-    ("recipe", "axes"): "is a study; use it with hopforge study",
-    ("name", "method"): "is a pipeline; give a recipe that names it as its pipeline",
+_USES = {
+    "study": "is a study; use it with hopforge study",
+    "pipeline": "is a pipeline; give a recipe that names it as its pipeline",
+    "recipe": "is a recipe; use it with hopforge run, or name it in a study's recipe",
 }
 
 
@@ -47,9 +47,17 @@ def validated(model: type[M], source: Source) -> M:
 
 def _other_kind(model: type[BaseModel], data: Any) -> str | None:
     """Return the kind and use of a document that is no ``model`` but of another kind."""
-    given = data.keys() if isinstance(data, dict) else set()
-    found = (use for keys, use in _KINDS.items() if given >= set(keys) and not model.model_fields.keys() >= set(keys))
-    return next(found, None)
+    kind = _kind(data.keys()) if isinstance(data, dict) else None
+    return None if kind is None or kind == _kind(model.model_fields.keys()) else _USES[kind]
+
+
+def _kind(keys: Collection[str]) -> str | None:
+    """Return the kind of a file with these keys at its top; None if they show none."""
+    if "axes" in keys:
+        return "study"
+    if "steps" in keys or "extends" in keys:
+        return "pipeline"
+    return "recipe" if "pipeline" in keys and "name" in keys and "recipe" not in keys else None
 
 
 def causes(error: ValidationError) -> list[ErrorDetails]:

@@ -17,6 +17,8 @@ from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.listing import run_dirs
 
+LEARNED = (PhaseDir.update_rollouts, PhaseDir.prepared)
+
 
 class _Question(msgspec.Struct):
     id: str
@@ -39,6 +41,7 @@ class _Turn(msgspec.Struct):
 
 class _Trajectory(msgspec.Struct):
     turns: list[_Turn]
+    use: str = "training"
 
 
 class _Rollout(msgspec.Struct):
@@ -47,6 +50,12 @@ class _Rollout(msgspec.Struct):
     question: _Question
     main: _Trajectory
     others: list[_Trajectory] = []
+
+
+class _Prepared(msgspec.Struct):
+    """The part of a prepared group that is searched."""
+
+    rollouts: list[_Rollout]
 
 
 class Use(Struct):
@@ -118,17 +127,23 @@ def _record_files(run_dir: Path, last: Mapping[str, manifest.Entry]) -> Iterator
             if kind in ("sample", "eval") and read and path.name == PhaseDir.rollouts:
                 relation = "evaluated on" if kind == "eval" else "sampled in training"
                 yield relation, step, run_dir / path, read[0]
-            elif kind == "online" and made and path.parent.name == PhaseDir.update_rollouts and path.suffix == ".jsonl":
+            elif kind == "online" and made and path.parent.name in LEARNED and path.suffix == ".jsonl":
                 yield "learned from", step, run_dir / path, made[0]
 
 
 def _read(path: Path) -> Iterator[_Rollout]:
-    decoder = msgspec.json.Decoder(_Rollout)
+    """Yield the rollouts of a file; of a file of prepared groups, those with branches, which their own file lacks."""
+    kind: type[_Prepared] | type[_Rollout] = _Prepared if path.parent.name == PhaseDir.prepared else _Rollout
+    decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as stream:
         next(stream, None)  # the header
         for number, line in enumerate(stream, start=2):
             try:
-                yield decoder.decode(line)
+                found = decoder.decode(line)
+                if isinstance(found, _Prepared):
+                    yield from (one for one in found.rollouts if any(each.use == "branch" for each in one.others))
+                else:
+                    yield found
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise UserError(f"{path}:{number}: not a rollout ({error}); {REMEDY}") from error
 

@@ -62,7 +62,7 @@ class FittedExamples:
 def examples_of(
     rollouts: Iterable[Rollout], advantages: Advantages | None = None, role: str | None = None
 ) -> list[Example]:
-    """Return each trajectory of each rollout as an example, except trajectories for scoring only.
+    """Return each trajectory and branch of each rollout as an example, except trajectories for scoring only.
 
     Args:
         advantages: advantages of tokens by trajectory; trajectories without an entry are left out. None for training
@@ -98,7 +98,8 @@ def examples_of(
 def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops: Sequence[str] = ()) -> set[str]:
     """Return the ids of the examples of trajectories cut off by a token limit, which lack an end token or stop string.
 
-    They include the main trajectory of a rollout that ran out of context.
+    They include the main trajectory of a rollout that ran out of context, and branches that did, which end with a
+    message to the agent.
 
     Args:
         ends: tokens that end a turn.
@@ -109,6 +110,7 @@ def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops:
         for trajectory in (*rollout.trajectories, *rollout.branches):
             spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
             full = trajectory is rollout.main and rollout.outcome == "context_limit"
+            full |= trajectory.use == "branch" and trajectory.turns[-1].speaker == "environment"
             if full or (spoken and spoken[-1] not in ends and not _stopped(trajectory, stops)):
                 found.add(f"{rollout.id}/{trajectory.id}")
     return found

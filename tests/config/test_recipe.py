@@ -215,7 +215,20 @@ def test_file_of_another_kind_is_named_as_such(tmp_path: Path) -> None:
     study = HOME / "studies/world-mygo.yaml"
     with pytest.raises(ConfigError, match=rf"^{study}:1: is a study; use it with hopforge study$"):
         load_recipe(study)
-    with pytest.raises(ConfigError, match=rf"^{pipeline}:1: is a pipeline; give a recipe"):
-        load_recipe(pipeline)
+    for given in (pipeline, HOME / "pipelines/mygo-grpo/pipeline.yaml"):
+        with pytest.raises(ConfigError, match=rf"^{given}:1: is a pipeline; give a recipe"):
+            load_recipe(given)
     with pytest.raises(ConfigError, match=rf"^{recipe}:1: is a recipe; use it with hopforge run"):
         load_study(recipe, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: a\nmethod: mygo\nparameters: {}\n", "pipeline: is required"),
+        ("name: a\npipeline: mygo\nmethod: mygo\n", "method: is not known here"),
+    ],
+)
+def test_faulty_recipe_is_not_taken_for_another_kind(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert [problem for problem in problems(tmp_path / "a.yaml") if says in problem]

@@ -44,7 +44,7 @@ BEYOND = {
     "arena: reward, form and strategy": r"^judge: \{url|^extra: .* is the name|^strategy |^\S+ is no function"
     r"|cannot be called with|is not valid Python",
     "prograph: what the estimator needs": r"^estimator must be given|^completions must be given"
-    r"|^train_completions compares",
+    r"|^train_completions (compares|normalises)",
     "react: tools that exist, and their names": r"names no (class|function)|is neither a class|is not a function"
     r"|^an MCP server has|^two tools are named|^a tool must not be named|^prompts search_r1 has",
     "program: one of three kinds, and its variables": r"^a program is a command|^environment is for a command"

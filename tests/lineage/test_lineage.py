@@ -17,8 +17,12 @@ from platform_sdk.lineage.graph import Graph, build_graph, read_graph
 from platform_sdk.lineage.targets import find_targets
 from platform_sdk.lineage.text import lines, mermaid, trees
 from platform_sdk.lineage.uses import find_uses
-from platform_sdk.tracking import manifest
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Evidence
+from platform_sdk.tracking import manifest, step_run
+from platform_sdk.training.online.preparation import PreparedGroup
 from tests.lineage.runs import BASE, write_dataset, write_run
+from tests.tracking.rollouts import agent, environment, rollout, trajectory
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +207,28 @@ def test_uses_of_a_passage_and_missing_files_are_reported(folder: Path) -> None:
     assert not find_uses(folder, graph, passage="p0").uses
     (folder / "first/warmup/selected.jsonl").unlink()
     assert find_uses(folder, graph, passage="p1").unread == (str(folder / "first/warmup/selected.jsonl"),)
+
+
+def test_passage_that_only_a_completion_retrieved_was_learned_from(folder: Path) -> None:
+    shown = Evidence(kind="passage", id="p0", title="P0", text="Text 0.", score=1.0)
+    plain = rollout(1)
+    branched = plain.model_copy(
+        update={
+            "attempt": 1,
+            "others": (
+                *plain.others,
+                trajectory("agent", "branch-2-0", [environment("told", shown), agent("said")], use="branch"),
+            ),
+        }
+    )
+    group = PreparedGroup(question=plain.question.id, rollouts=(plain, branched), requests=2, tokens=9)
+    write_jsonl(folder / "first/online/rollouts/prepared/0001.jsonl", PreparedGroup, [group])
+    with step_run(folder / "first", "online") as step:
+        step.record_digests(weights="e" * 64)
+        step.seal(folder / "first/online")
+    [use] = find_uses(folder, read_graph(folder), passage="p0").uses
+    assert (use.relation, use.model, use.records) == ("learned from", "e" * 64, 1)
+    assert use.file == "online/rollouts/prepared/0001.jsonl"
 
 
 def test_altered_rollouts_are_not_searched(folder: Path) -> None:

@@ -77,6 +77,24 @@ def test_turn_that_a_stop_string_ended_is_not_truncated() -> None:
     assert truncated_examples(rollouts, {2}) == set()
 
 
+def test_branch_is_an_example_of_online_training_alone_and_masked_if_its_context_was_full() -> None:
+    told = Turn(speaker="environment", text="?", start=0, end=1)
+    said = Turn(speaker="agent", text="a", start=1, end=3)
+    full = trajectory("agent", "branch-1-0", (0, 1, 1, 0)).model_copy(
+        update={"use": "branch", "turns": (told, said, Turn(speaker="environment", text="?", start=3, end=4))}
+    )
+    ended = trajectory("agent", "branch-1-1", (0, 1, 1)).model_copy(update={"use": "branch", "turns": (told, said)})
+    rollout = Rollout(
+        question=Question(id="q", text="?", answers=("a",), dataset="d"), attempt=0, seed=0,
+        main=trajectory("agent", "agent", (0, 1, 1)).model_copy(update={"turns": (told, said)}), others=(full, ended),
+        outcome="answered", weights="policy", corpus="c",
+    )  # fmt: skip
+    assert [example.id for example in examples_of([rollout])] == ["q#0/agent"]
+    values = {TrajectoryKey(rollout.id, one.id): one.agent_mask for one in rollout.recorded}
+    assert [example.id for example in examples_of([rollout], values)] == [f"q#0/{one.id}" for one in rollout.recorded]
+    assert truncated_examples([rollout], {2}) == {"q#0/branch-1-0"}
+
+
 def test_too_long_examples_are_dropped_and_counted() -> None:
     fitted = fit([example((0, 1, 1, 0, 1)), example((0, 1))], 3, "drop")
     assert len(fitted.examples) == 1

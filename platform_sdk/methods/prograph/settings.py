@@ -33,8 +33,9 @@ class CreditSpec(AdvantageSpec):
 
     train_completions: bool = Field(
         False,
-        description="also train on the completions of the estimator sampling: each history's are a group, compared by "
-        "their outcomes (the branches of a tree, as in Tree-GRPO, Ji et al., 2025, arXiv 2509.21240)",
+        description="also train on the completions of the estimator sampling: the completions of a history are a "
+        "group, compared by their outcomes, which mute_ties_of does not mute (after the branches of Tree-GRPO, Ji et "
+        "al., 2025, arXiv 2509.21240); each completion is kept with its whole history, in memory and in files",
         exclude_if=equal_to(False),
     )
     aggregation: Literal["sum", "gdpo"] = Field(
@@ -73,6 +74,11 @@ class CreditSpec(AdvantageSpec):
             raise ValueError(
                 "train_completions compares the completions of a history, so it needs the estimator sampling and at "
                 "least 2 completions"
+            )
+        if self.train_completions and (self.scale, self.aggregation) != ("group", "sum"):
+            raise ValueError(
+                "train_completions normalises the completions of a history among themselves; leave scale and "
+                "aggregation at their defaults"
             )
         return self
 

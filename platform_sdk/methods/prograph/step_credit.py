@@ -80,7 +80,10 @@ class StepCredit(Credit):
         ]
 
     def _branches(self, group: Sequence[Rollout]) -> dict[TrajectoryKey, Sequence[float]]:
-        """Return the advantages of the branches: outcomes compared among the completions of the same history."""
+        """Return the advantages of the branches: outcomes compared among the completions of the same history.
+
+        Completions with equal outcomes are left out, since they would only lessen the weight of the others in the loss.
+        """
         siblings: dict[Tokens, list[tuple[Rollout, Trajectory]]] = {}
         for rollout in group:
             for branch in rollout.branches:
@@ -88,6 +91,8 @@ class StepCredit(Credit):
         found: dict[TrajectoryKey, Sequence[float]] = {}
         for own in siblings.values():
             outcomes = [outcome(rollout.question, branch)[self.reward] for rollout, branch in own]
+            if not varied(outcomes):
+                continue
             values = weighed(group_advantages(outcomes), self.spec)
             for (rollout, branch), value in zip(own, values, strict=True):
                 found[TrajectoryKey(rollout.id, branch.id)] = [mask * value for mask in branch.agent_mask]

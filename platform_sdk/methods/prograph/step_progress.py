@@ -54,13 +54,13 @@ def with_sampling(
         for end in _histories(rollout):
             owners.setdefault(rollout.main.token_ids[:end], (rollout, end))
     asked = [(rollout, end, number) for rollout, end in owners.values() for number in range(completions)]
-    ends: list[Trajectory] = yield Gather(tuple(_complete(probe, spec, decoding, *each) for each in asked))
-    rewards = [outcome(group[0].question, completed)[reward] for completed in ends]
-    each = zip(*[iter(rewards)] * completions, strict=True)
-    values = {history: fmean(own) for history, own in zip(owners, each, strict=True)}
+    completed: list[Trajectory] = yield Gather(tuple(_complete(probe, spec, decoding, *each) for each in asked))
+    rewards = [outcome(group[0].question, each)[reward] for each in completed]
+    siblings = zip(*[iter(rewards)] * completions, strict=True)
+    values = {history: fmean(own) for history, own in zip(owners, siblings, strict=True)}
     branches: dict[str, list[Trajectory]] = {}
-    for (rollout, start, number), completed in zip(asked, ends, strict=True):
-        branches.setdefault(rollout.id, []).append(_branch(completed, start, number))
+    for (rollout, end, number), trajectory in zip(asked, completed, strict=True):
+        branches.setdefault(rollout.id, []).append(_branch(trajectory, end, number))
     return [
         with_changes(
             _with_branches(rollout, branches.get(rollout.id, ())) if keep else rollout,
@@ -105,18 +105,19 @@ def _complete(
 
 
 def branch_history(branch: Trajectory) -> Tokens:
-    """Return the tokens of the history that a branch continues."""
-    return branch.token_ids[: int(branch.id.split("-")[1])]
+    """Return the tokens of the history that a branch continues: those before the first that it samples."""
+    sampled = branch.agent_mask.index(1) if 1 in branch.agent_mask else len(branch.token_ids)
+    return branch.token_ids[:sampled]
 
 
-def _branch(completed: Trajectory, start: int, number: int) -> Trajectory:
-    """Return a completion of a history of ``start`` tokens; the history's own turns are not trained on again."""
+def _branch(completed: Trajectory, end: int, number: int) -> Trajectory:
+    """Return a completion of a history of ``end`` tokens; the history's own turns are not trained on again."""
     return completed.model_copy(
         update={
-            "id": f"branch-{start}-{number}",
+            "id": f"branch-{end}-{number}",
             "use": "branch",
-            "agent_mask": (0,) * start + completed.agent_mask[start:],
-            "logprobs": (0.0,) * start + completed.logprobs[start:],
+            "agent_mask": (0,) * end + completed.agent_mask[end:],
+            "logprobs": (0.0,) * end + completed.logprobs[end:],
         }
     )
 

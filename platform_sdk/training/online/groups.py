@@ -20,6 +20,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.record_files import read_log, write_log
 from platform_sdk.records import Question, Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
@@ -211,7 +212,7 @@ class GroupSampler:
         """Return a process's files of sampled rollouts and of prepared groups."""
         infix = f".rank{process}" if self._state.num_processes > 1 else ""
         name = f"{update:04d}{infix}.jsonl"
-        return self._folder / name, self._folder / "prepared" / name
+        return self._folder / name, self._folder / PhaseDir.prepared / name
 
     def _numbers(self, wave: int) -> range:
         return range(wave * self._spec.group, (wave + 1) * self._spec.group)
