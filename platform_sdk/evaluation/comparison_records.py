@@ -24,10 +24,12 @@ class Cost(Result):
     sampling_seconds: float
     training_seconds: float
     sync_seconds: float
+    credit_seconds: float
     rollouts: int
     trajectories: int
     tokens_sampled: int
     tokens_trained: int
+    credit_tokens: int
     optimizer_steps: int | None
 
 

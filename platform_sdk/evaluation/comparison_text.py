@@ -98,6 +98,7 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
         ("sampling", "sampling_seconds"),
         ("training", "training_seconds"),
         ("giving the engine the weights", "sync_seconds"),
+        ("preparing the credit", "credit_seconds"),
     ):
         rows.append(_spent_row(f"· {name}", duration, getattr(first, field), getattr(second, field)))
     prepared = [run.preparation.seconds for run in comparison.runs]
@@ -107,6 +108,11 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
         ("trajectories trained on", "trajectories"),
         ("tokens sampled", "tokens_sampled"),
         ("tokens trained on", "tokens_trained"),
+        *(
+            [("tokens sampled or scored for the credit", "credit_tokens")]
+            if first.credit_tokens or second.credit_tokens
+            else []
+        ),
         ("optimiser steps", "optimizer_steps"),
     ):
         rows.append(_spent_row(name, count_text, getattr(first, field), getattr(second, field)))

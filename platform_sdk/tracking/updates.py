@@ -35,9 +35,10 @@ class Update(BaseModel):
 
     ``rewards`` and ``mean_reward`` are means over the first group of each question; rewards prepared by a credit are
     means over the trained groups. ``zero_variance`` is the share of groups without a gradient (GRPO: all rewards are
-    equal). ``rollouts`` and ``tokens_sampled`` count everything sampled, ``trajectories`` the trained dialogues,
-    ``tokens_trained`` their agents' tokens in all iterations; ``truncated`` and ``dropped`` are trajectories beyond the
-    length, ``masked`` trajectories excluded since a token limit ended them, ``replaced`` groups replaced by others.
+    equal). ``rollouts`` and ``tokens_sampled`` count everything sampled, ``trajectories`` the trained dialogues and
+    branches, ``tokens_trained`` their agents' tokens in all iterations; ``truncated`` and ``dropped`` are trajectories
+    beyond the length, ``masked`` trajectories excluded since a token limit ended them, ``replaced`` groups replaced by
+    others.
     ``weights`` is the digest of the sampling weights. ``statistics`` are further statistics of the objective:
     ``entropy`` (nats, a mean over the agent's tokens), ``effective_sample_size`` (of the ratios, as a share),
     ``ratio_tail`` (share of tokens whose ratio is above 2 or below 1/2), and more.

@@ -19,7 +19,7 @@ from platform_sdk.evaluation.comparison_records import Comparison
 from platform_sdk.evaluation.comparison_text import cost_rows, cost_title, headlines, spent_rows, time_to_score
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
-from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
+from tests.evaluation.online_runs import make_online_run, question, update, write_evaluation, write_scores
 from tests.refusals import refused
 from tests.sealing import sealed
 
@@ -75,6 +75,28 @@ def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
     assert rows["time"] == "−60 %"
     assert rows["trajectories trained on"] == "−44 %"
     assert rows["rollouts sampled"] == "−6 %"
+
+
+def test_preparation_of_a_credit_is_part_of_the_time_and_has_tokens_of_its_own(tmp_path: Path) -> None:
+    runs = []
+    for name, cost in (
+        ("plain", {}),
+        ("again", {}),
+        ("credited", {"preparation": {"requests": 3, "tokens": 250, "seconds": 5.0}}),
+    ):
+        run_dir = make_online_run(tmp_path, updates=4, name=name)
+        lines = [update(number, 4, **cost) for number in range(1, 5)]
+        (run_dir / "online/updates.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        runs.append(sealed(run_dir))
+    found = compare(runs[::2])
+    plain, credited = (run.cost for run in found.runs)
+    assert (plain.seconds, plain.credit_seconds, plain.credit_tokens) == (40, 0, 0)
+    assert (credited.seconds, credited.credit_seconds, credited.credit_tokens) == (60, 20, 1000)
+    assert plain.tokens_sampled == credited.tokens_sampled == 3200
+    rows = {row.name: (row.first, row.second) for row in spent_rows(found)}
+    assert rows["· preparing the credit"] == ("0.0 s", "20.0 s")
+    assert rows["tokens sampled or scored for the credit"] == ("0", "1,000")
+    assert "tokens sampled or scored for the credit" not in {row.name for row in spent_rows(compare(runs[:2]))}
 
 
 def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) -> None:

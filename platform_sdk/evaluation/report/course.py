@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase
+from platform_sdk.tracking.updates import Update
 
 UNTRAINED = "eval-base"
 EVALUATION = "eval-"
@@ -17,22 +18,25 @@ class Expenditure:
     """Cost in seconds, rollouts, trajectories and tokens, without evaluations and engine starts.
 
     ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, for all roles, each counted
-    as often as it was selected or sampled for training. ``optimizer_steps`` is None if an update of an older version is
-    included, which did not record them.
+    as often as it was selected or sampled for training. ``credit_seconds`` and ``credit_tokens``, sampled or scored,
+    are the cost of a credit's preparation; ``tokens_sampled`` does not contain them. ``optimizer_steps`` is None if an
+    update of an older version is included, which did not record them.
     """
 
     sampling_seconds: float = 0.0
     training_seconds: float = 0.0
     sync_seconds: float = 0.0
+    credit_seconds: float = 0.0
     rollouts: int = 0
     trajectories: int = 0
     tokens_sampled: int = 0
     tokens_trained: int = 0
+    credit_tokens: int = 0
     optimizer_steps: int | None = 0
 
     @property
     def seconds(self) -> float:
-        return self.sampling_seconds + self.training_seconds + self.sync_seconds
+        return self.sampling_seconds + self.training_seconds + self.sync_seconds + self.credit_seconds
 
     def __add__(self, other: Expenditure) -> Expenditure:
         sums = {name: _sum(value, getattr(other, name)) for name, value in vars(self).items()}
@@ -106,13 +110,17 @@ def course_of(content: Content) -> Course:
     return Course(tuple(stages), len(before), tuple(points), step)
 
 
+def _spent(update: Update) -> Expenditure:
+    names = [field.name for field in fields(Expenditure) if not field.name.startswith("credit_")]
+    spent = Expenditure(**{name: getattr(update, name) for name in names})
+    if (preparation := update.preparation) is None:
+        return spent
+    return replace(spent, credit_seconds=preparation.seconds, credit_tokens=preparation.tokens)
+
+
 def _stages(phase: Phase) -> list[Stage]:
     if phase.updates:
-        names = [field.name for field in fields(Expenditure)]
-        return [
-            Stage(f"u{update.update:04d}", Expenditure(**{name: getattr(update, name) for name in names}))
-            for update in phase.updates
-        ]
+        return [Stage(f"u{update.update:04d}", _spent(update)) for update in phase.updates]
     figures = phase.figures
     if not figures:
         return []
