@@ -230,8 +230,8 @@ def test_cpu_time_of_a_run_is_the_sum_of_its_steps_attempts(tmp_path: Path, figu
     burn("corpus", 0.0)  # a resumed run enters a finished step again
     burn("train", 0.1)
     whole = figure_runs.cpu_seconds_of(tmp_path)
-    assert first >= 0.4
-    assert whole >= first + 0.2
+    assert first >= 0.35  # the system counts in hundredths
+    assert whole >= first + 0.15
 
 
 def test_cost_of_a_run_is_read_from_its_journal_and_rollouts(figure_runs: ModuleType, tmp_path: Path) -> None:
