@@ -187,14 +187,19 @@ def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: Modul
         "runs/GRPO-0": cost(1800, 40, 300), "runs/GRPO-1": cost(None, None, 300),
         "runs/warm-up-0": cost(0, 2, 90), "runs/warm-up-1": cost(0, 2, 90),
     }  # fmt: skip
-    record = figures.FIGURES["world-grpo"].record([{"rows": rows, "counts": []}], costs)
-    cells = record["cells"]
+    table = figures.FIGURES["world-grpo"]
+
+    def rendered() -> list[str]:
+        record = table.record([{"rows": rows, "counts": []}], costs)
+        for cell in record["cells"].values():
+            cell["em_greedy"] = cell["em"]
+        return table.render({"world-grpo": record})
+
+    cells = table.record([{"rows": rows, "counts": []}], costs)["cells"]
     assert cells["MyGO · 211"]["budget"] == {"rollouts": 1500, "optimizer_steps": 40.5, "training_questions": 401.5}
     assert cells["GRPO · 211"]["budget"] == {"rollouts": 1500, "training_questions": 300}
     assert cells["MyGO · 211"]["cost"] == {"score": 30.0, "rollouts": 128, "training_questions": 90}
-    for cell in cells.values():
-        cell["em_greedy"] = cell["em"]
-    head, _, first, second, *_, line = figures.FIGURES["world-grpo"].render({"world-grpo": record})
+    head, _, first, second, *_, line = rendered()
     assert head.endswith("| rollouts | optimiser steps | training questions |")
     assert first.endswith("| 1,500 | 40 | 402 |")
     assert second.endswith("| 1,500 | – | 300 |")
@@ -203,16 +208,10 @@ def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: Modul
     for own, shown in ((1200, "; CPU time of 4 of them 40.0 min."), (None, ".")):
         costs |= {f"runs/{name}": cost(600, 40, 300, own) for name in ("MyGO-0", "GRPO-1")}
         costs |= {f"runs/{name}": cost(600, 40, 300, 0 if own else None) for name in ("MyGO-1", "GRPO-0")}
-        record = figures.FIGURES["world-grpo"].record([{"rows": rows, "counts": []}], costs)
-        for cell in record["cells"].values():
-            cell["em_greedy"] = cell["em"]
-        line = figures.FIGURES["world-grpo"].render({"world-grpo": record})[-1]
+        line = rendered()[-1]
         assert line == f"`python docs/figures.py world-grpo`; 6 runs, 40.0 min of wall time in all (2 CPUs){shown}"
     costs["runs/MyGO-1"] = cost(None, 40, 300, 60)
-    record = figures.FIGURES["world-grpo"].record([{"rows": rows, "counts": []}], costs)
-    for cell in record["cells"].values():
-        cell["em_greedy"] = cell["em"]
-    assert "CPU time" not in figures.FIGURES["world-grpo"].render({"world-grpo": record})[-1]
+    assert "CPU time" not in rendered()[-1]
 
 
 def test_cpu_time_of_a_run_is_the_sum_of_its_steps_attempts(tmp_path: Path, figure_runs: ModuleType) -> None:

@@ -140,7 +140,7 @@ class GroupAdvantage(Credit):
         main = [_silenced(values, mute) for values, mute in zip(self._main(groups), quiet, strict=True)]
         found = [
             {
-                TrajectoryKey(rollout.id, trajectory.id): _spread(value, trajectory)
+                TrajectoryKey(rollout.id, trajectory.id): on_agent_tokens(value, trajectory)
                 for rollout, value in zip(group, values, strict=True)
                 for trajectory in (rollout.trajectories if self.spec.others == "shared" else [rollout.main])
             }
@@ -154,7 +154,7 @@ class GroupAdvantage(Credit):
         return [
             shared
             | {
-                TrajectoryKey(rollout.id, trajectory.id): _spread(value, trajectory)
+                TrajectoryKey(rollout.id, trajectory.id): on_agent_tokens(value, trajectory)
                 for (rollout, trajectory, _), value in zip(each, values, strict=True)
             }
             for shared, each, values in zip(found, called, own, strict=True)
@@ -197,7 +197,8 @@ def _silenced(values: Sequence[float], mute: bool) -> list[float]:
     return [0.0] * len(values) if mute else list(values)
 
 
-def _spread(value: float, trajectory: Trajectory) -> tuple[float, ...]:
+def on_agent_tokens(value: float, trajectory: Trajectory) -> tuple[float, ...]:
+    """Return an advantage for each of a trajectory's agent tokens, and 0 for its other tokens."""
     return tuple(float(mask) * value for mask in trajectory.agent_mask)
 
 

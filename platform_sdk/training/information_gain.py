@@ -18,7 +18,15 @@ from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.special_tokens import encode
 from platform_sdk.training.advantages import EPSILON, varied, weighed
-from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, muted, rewards_of
+from platform_sdk.training.credit import (
+    Advantages,
+    Credit,
+    CreditProbe,
+    TrajectoryKey,
+    muted,
+    on_agent_tokens,
+    rewards_of,
+)
 from platform_sdk.training.likelihood import answer_likelihoods, with_changes
 
 GAIN = "gain"
@@ -97,9 +105,7 @@ class InformationGain(Credit):
         found = {TrajectoryKey(rollout.id, rollout.main.id): main}
         if self.spec.others == "shared":
             found |= {
-                TrajectoryKey(rollout.id, trajectory.id): [
-                    mask * called[trajectory.id] for mask in trajectory.agent_mask
-                ]
+                TrajectoryKey(rollout.id, trajectory.id): list(on_agent_tokens(called[trajectory.id], trajectory))
                 for trajectory in rollout.trajectories
                 if trajectory.id in called
             }

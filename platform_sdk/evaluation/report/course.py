@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase
-from platform_sdk.tracking.updates import Update
+from platform_sdk.tracking.updates import Preparation, Update
 
 UNTRAINED = "eval-base"
 EVALUATION = "eval-"
@@ -111,11 +111,10 @@ def course_of(content: Content) -> Course:
 
 
 def _spent(update: Update) -> Expenditure:
-    names = [field.name for field in fields(Expenditure) if not field.name.startswith("credit_")]
-    spent = Expenditure(**{name: getattr(update, name) for name in names})
-    if (preparation := update.preparation) is None:
-        return spent
-    return replace(spent, credit_seconds=preparation.seconds, credit_tokens=preparation.tokens)
+    shared = [field.name for field in fields(Expenditure) if field.name in Update.model_fields]
+    own = {name: getattr(update, name) for name in shared}
+    credit = update.preparation or Preparation(requests=0, tokens=0, seconds=0.0)
+    return Expenditure(**own, credit_seconds=credit.seconds, credit_tokens=credit.tokens)
 
 
 def _stages(phase: Phase) -> list[Stage]:

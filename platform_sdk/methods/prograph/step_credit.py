@@ -29,7 +29,15 @@ from platform_sdk.methods.prograph.step_progress import branch_history, with_lik
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.training.advantages import EPSILON, GRPO, group_advantages, varied, weighed, weighted_sum, whitened
-from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, muted, rewards_of
+from platform_sdk.training.credit import (
+    Advantages,
+    Credit,
+    CreditProbe,
+    TrajectoryKey,
+    muted,
+    on_agent_tokens,
+    rewards_of,
+)
 from platform_sdk.training.likelihood import Tokens
 
 Steps = list[list[float]]
@@ -95,7 +103,7 @@ class StepCredit(Credit):
                 continue
             values = weighed(group_advantages(outcomes), self.spec)
             for (rollout, branch), value in zip(own, values, strict=True):
-                found[TrajectoryKey(rollout.id, branch.id)] = [mask * value for mask in branch.agent_mask]
+                found[TrajectoryKey(rollout.id, branch.id)] = on_agent_tokens(value, branch)
         return found
 
     def informative(self, group: Sequence[Rollout]) -> bool:

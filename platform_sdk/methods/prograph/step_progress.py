@@ -59,11 +59,12 @@ def with_sampling(
     siblings = zip(*[iter(rewards)] * completions, strict=True)
     values = {history: fmean(own) for history, own in zip(owners, siblings, strict=True)}
     branches: dict[str, list[Trajectory]] = {}
-    for (rollout, end, number), trajectory in zip(asked, completed, strict=True):
-        branches.setdefault(rollout.id, []).append(_branch(trajectory, end, number))
+    if keep:
+        for (rollout, end, number), trajectory in zip(asked, completed, strict=True):
+            branches.setdefault(rollout.id, []).append(_branch(trajectory, end, number))
     return [
         with_changes(
-            _with_branches(rollout, branches.get(rollout.id, ())) if keep else rollout,
+            rollout.model_copy(update={"others": (*rollout.others, *branches.get(rollout.id, ()))}),
             [*(values[rollout.main.token_ids[:end]] for end in _histories(rollout)), reward_of(rollout, reward)],
             PROGRESS,
         )
@@ -120,10 +121,6 @@ def _branch(completed: Trajectory, end: int, number: int) -> Trajectory:
             "logprobs": (0.0,) * end + completed.logprobs[end:],
         }
     )
-
-
-def _with_branches(rollout: Rollout, branches: Sequence[Trajectory]) -> Rollout:
-    return rollout.model_copy(update={"others": (*rollout.others, *branches)})
 
 
 def _check_is_outcome(rollout: Rollout, reward: str) -> None:
