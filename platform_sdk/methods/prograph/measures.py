@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from platform_sdk.evaluation.metrics.evidence import evidence_recall
 from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.records import Rollout
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
-    """Return the metrics of a rollout; ``evidence_recall`` is the share of gold passages shown, by title."""
+    """Return the metrics of a rollout."""
     turns = agent_turns(rollout.main)
-    found = {
+    return {
         **rollout.rewards,
         "answered": float(rollout.outcome == "answered"),
         "well_formed": float(rollout.malformed_turns == 0),
         "turns": float(len(turns)),
         "searches": float(sum(len(turn.queries) for turn in turns)),
         "tokens": float(sum(rollout.main.agent_mask)),
+        **evidence_recall(rollout),
     }
-    gold = set(rollout.question.gold_passages)
-    if gold:
-        found["evidence_recall"] = len(gold & {item.title for item in rollout.main.evidence}) / len(gold)
-    return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.metrics.evidence import evidence_recall
 from platform_sdk.methods.react import prompts
 from platform_sdk.methods.react.grammar import STOPS, parse, parse_search_r1
 from platform_sdk.methods.react.settings import AgentSpec
@@ -86,12 +87,11 @@ def rewards(rollout: Rollout) -> dict[str, float]:
 def measures(rollout: Rollout) -> dict[str, float]:
     """Return the metrics of a rollout: the answer's scores, and the turns and calls that led to it.
 
-    ``tool_calls`` counts the calls of all tools, ``tool_errors`` the failed ones; ``evidence_recall`` is the share
-    of gold passages that were shown, by title.
+    ``tool_calls`` counts the calls of all tools, ``tool_errors`` the failed ones.
     """
     turns = [turn for turn in rollout.main.turns if turn.speaker == "agent"]
     calls = [call for turn in turns for call in turn.tool_calls]
-    found = {
+    return {
         **rollout.rewards,
         "answered": float(rollout.outcome == "answered"),
         "turns": float(len(turns)),
@@ -99,8 +99,5 @@ def measures(rollout: Rollout) -> dict[str, float]:
         "tool_calls": float(len(calls)),
         "tool_errors": float(sum(call.error for call in calls)),
         "tokens": float(sum(rollout.main.agent_mask)),
+        **evidence_recall(rollout),
     }
-    gold = set(rollout.question.gold_passages)
-    if gold:
-        found["evidence_recall"] = len(gold & {item.title for item in rollout.main.evidence}) / len(gold)
-    return found

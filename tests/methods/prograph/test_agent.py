@@ -88,8 +88,20 @@ def test_dialogue_records_queries_evidence_and_rewards_of_each_turn() -> None:
     assert [place for place, mask in enumerate(rollout.main.agent_mask) if mask] == spans
     assert (rollout.outcome, rollout.main.answer) == ("answered", "Lena Roth")
     assert rollout.rewards == rewards(rollout)
-    expected = {"turns": 4.0, "searches": 2.0, "answered": 1.0, "well_formed": 0.0, "evidence_recall": 1.0, "em": 1.0}
+    expected = {"turns": 4.0, "searches": 2.0, "answered": 1.0, "well_formed": 0.0, "em": 1.0}
     assert {name: measures(rollout)[name] for name in expected} == expected
+
+
+def test_evidence_recall_after_each_turn_counts_what_was_shown_by_then() -> None:
+    def recalls(*turns: str) -> list[float]:
+        found = measures(play(list(turns)))
+        return [found[f"evidence_recall{turn}"] for turn in ("_1", "_2", "_3", "")]
+
+    assert recalls(ASK, "what?", ASK_MOTHER, RIGHT) == [0.5, 0.5, 1.0, 1.0]  # the second turn is malformed
+    assert recalls(ASK, ASK_MOTHER, RIGHT) == [0.5, 1.0, 1.0, 1.0]
+    assert recalls(ASK, RIGHT) == [0.5] * 4  # an ended dialogue keeps its share
+    assert recalls(RIGHT) == [0.0] * 4
+    assert recalls("what?", "what?", "what?", ASK, RIGHT) == [0.0, 0.0, 0.0, 0.5]
 
 
 @pytest.mark.parametrize(
