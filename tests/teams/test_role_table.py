@@ -79,15 +79,15 @@ def test_table_has_the_tested_rows_and_columns() -> None:
     rows = table()
     assert all(list(cells) == list(SUBJECTS) for cells in rows.values())
     assert list(rows) == [
-        "runs, jobs and logs of the own team", "runs, jobs and logs of another team", "totals of all queues",
-        "Secrets of the own namespace", "people of the team", "the retriever", "MLflow: the team's workspace",
+        "runs, jobs and logs of the account's team", "runs, jobs and logs of another team", "totals of all queues",
+        "Secrets of the account's namespace", "people of the team", "the retriever", "MLflow: the team's workspace",
         "the same with `mlflow: kubernetes`",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("column", SUBJECTS)
 def test_cells_about_runs_are_the_rendered_rights(rights: Rights, column: str) -> None:
-    own, other = (table()[f"runs, jobs and logs of {team} team"][column] for team in ("the own", "another"))
+    own, other = (table()[f"runs, jobs and logs of {team} team"][column] for team in ("the account's", "another"))
     for subject in SUBJECTS[column]:
         found, elsewhere = (allowed(rights, subject, RUNS, namespace) for namespace in (OWN, OTHER))
         if own == "make and delete jobs, read pods":
@@ -106,9 +106,9 @@ def test_cells_about_queues_secrets_and_people_are_the_rendered_rights(rights: R
         totals = rights.allow(subject, Request("list", "clusterqueues", "kueue.x-k8s.io"))
         assert totals == {"read": True, "nothing": False}[rows["totals of all queues"]]
         secrets = allowed(rights, subject, SECRETS, OWN)
-        of_file = "those that the file names"  # which its pods mount; it reads none through the API server
+        of_file = "its pods may mount `run-access` and the team's `secrets`"  # it reads none through the API server
         expected = {"all": every((*READ, *WRITE), SECRETS), "nothing": set(), of_file: set()}
-        assert secrets == expected[rows["Secrets of the own namespace"]]
+        assert secrets == expected[rows["Secrets of the account's namespace"]]
         people = {verb for verb, _ in allowed(rights, subject, PEOPLE, OWN)} & set(WRITE)
         assert people == {"add, remove": set(WRITE), "nothing": set()}[rows["people of the team"]]
 
