@@ -58,6 +58,7 @@ def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
         *_method(recipe),
         *_own_reward(recipe),
         *_credit(recipe),
+        *_paths(recipe),
         *_triples(recipe),
         *_graph(recipe),
         *_shipped_models(recipe),
@@ -131,6 +132,24 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
             if method.opening(agent) is None:
                 fault = NO_ANSWER_OPENING if hasattr(agent, "answer_opening") else no_information_gain(method.name)
                 yield (*path, "credit", "type"), fault
+
+
+def _paths(recipe: Recipe) -> Iterator[Found]:
+    """Yield EviPath's settings that exclude each other, before a teacher has written paths for hours."""
+    if recipe.pipeline.document.method != "evipath":
+        return
+    from platform_sdk.methods.evipath import settings
+
+    agent, learning, evaluation = (recipe.structs.get(name) for name in ("agent", "learning", "evaluation"))
+    compact = getattr(agent, "prompts", None) == "compact"
+    if getattr(learning, "teacher_prompts", False) and not compact:
+        yield ("learning", "teacher_prompts"), settings.PROMPTS_WITHOUT_TEACHER
+    if getattr(evaluation, "demonstrate", ()) and compact:
+        yield ("evaluation", "demonstrate"), settings.PROMPTS_WITHOUT_PATHS
+    mode = getattr(recipe.structs.get("synthesis"), "mode", None)
+    if recipe.parameters.get("teacher") == "llm" and mode in ("answer-only", "deductive"):
+        for name in getattr(learning, "needing_gold", ()):
+            yield ("learning", name), settings.NO_GOLD
 
 
 def _program(recipe: Recipe) -> Iterator[Found]:

@@ -91,6 +91,25 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
     assert errors(load_recipe(WORLD, named)) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["agent.prompts=standard", "learning.teacher_prompts=true"], "learning.teacher_prompts: a teacher with"),
+        (["agent.prompts=compact", "evaluation.demonstrate=[planner]"], "evaluation.demonstrate: compact prompts have"),
+        (
+            ["teacher=llm", "synthesis.mode=deductive", "learning.unanswerable=0.1"],
+            "learning.unanswerable: the paths of a teacher that searches have no gold evidence",
+        ),
+    ],
+)
+def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str], message: str) -> None:
+    recipe = HOME / "pipelines/evipath/world.yaml"
+    [problem] = errors(load_recipe(recipe, changes))
+    assert message in str(problem)
+    assert errors(load_recipe(recipe, ["agent.prompts=compact", "learning.teacher_prompts=true"])) == []
+    assert errors(load_recipe(recipe, ["teacher=rules", "synthesis.mode=deductive", "learning.unanswerable=0.1"])) == []
+
+
 MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s}]}'
 
 

@@ -10,7 +10,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.dialogues import chats, rollouts
 from platform_sdk.methods.evipath.path_statistics import statistics
 from platform_sdk.methods.evipath.records import Example
-from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec
+from platform_sdk.methods.evipath.settings import NO_GOLD, PROMPTS_WITHOUT_TEACHER, AgentSpec, LearningSpec
 from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
 from platform_sdk.methods.evipath.teacher_prompts import TeacherPrompts
 from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
@@ -38,16 +38,10 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
         examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
-        needing_gold = [name for name in ("unanswerable", "teacher_prompts") if getattr(spec, name)]
-        if needing_gold and not any(example.gold for example in examples):
-            raise UserError(
-                f"learning.{needing_gold[0]}: the paths of a teacher that searches have no gold evidence; leave it out"
-            )
+        if spec.needing_gold and not any(example.gold for example in examples):
+            raise UserError(f"learning.{spec.needing_gold[0]}: {NO_GOLD}")
         if spec.teacher_prompts and agent.prompts != "compact":
-            raise UserError(
-                "learning.teacher_prompts: a teacher with standard prompts gets worked paths instead; set "
-                "agent.prompts: compact, or leave it out"
-            )
+            raise UserError(f"learning.teacher_prompts: {PROMPTS_WITHOUT_TEACHER}")
         questions = {question.id: question for question in run.questions("train")}
         teacher = TeacherPrompts(agent.prompts, medium_of(run.environment), agent.sub_questions)
         tokenizer = load_tokenizer(models_of(round.model).get("planner", round.model))

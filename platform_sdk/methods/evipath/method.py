@@ -13,7 +13,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.learning import Dialogues
 from platform_sdk.methods.evipath.rules import RuleSynthesis
-from platform_sdk.methods.evipath.settings import AgentSpec, EvaluationSettings
+from platform_sdk.methods.evipath.settings import PROMPTS_WITHOUT_PATHS, AgentSpec, EvaluationSettings
 from platform_sdk.methods.evipath.teacher import ModelSynthesis
 from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.selection import Iteration
@@ -47,7 +47,7 @@ class EviPath(Method[AgentSpec, EvaluationSettings, Resources]):
         if evaluation is None:
             return evipath(run, policy, run.decoding, seed_name, resources.search)
         if evaluation.demonstrate and run.agent.prompts == "compact":
-            raise UserError("evaluation.demonstrate: compact prompts have no worked paths; leave it out")
+            raise UserError(f"evaluation.demonstrate: {PROMPTS_WITHOUT_PATHS}")
         decoding = Decoding(evaluation.temperature, evaluation.top_p)
         return evipath(run, policy, decoding, seed_name, resources.search, demonstrated=evaluation.demonstrate)
 

@@ -10,6 +10,11 @@ from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct, equal_to
 
 Role = Literal["planner", "executor"]
+PROMPTS_WITHOUT_TEACHER = (
+    "a teacher with standard prompts gets worked paths instead; set agent.prompts: compact, or leave it out"
+)
+PROMPTS_WITHOUT_PATHS = "compact prompts have no worked paths; leave it out"
+NO_GOLD = "the paths of a teacher that searches have no gold evidence; leave it out, or set synthesis.mode: abductive"
 
 
 class AgentSpec(Struct):
@@ -30,7 +35,8 @@ class SynthesisSpec(Struct):
 
     mode: Literal["abductive", "answer-only", "deductive"] = Field(
         "abductive",
-        description="input of an LLM teacher: answer and gold evidence; only the answer; neither. "
+        description="input of an LLM teacher. abductive: answer and gold evidence; answer-only: the answer; "
+        "deductive: neither. "
         "Without the evidence the teacher searches like the agent.",
     )
     unit: Literal["passage", "sentence"] = Field(
@@ -78,6 +84,12 @@ class LearningSpec(Struct):
         description="train on the paths also with the compact prompts of an abductive teacher, which show answer and "
         "gold evidence; makes a small model that can be teacher_model in every synthesis.mode",
     )
+
+
+    @property
+    def needing_gold(self) -> tuple[str, ...]:
+        """The settings in use that need paths with gold evidence."""
+        return tuple(name for name in ("unanswerable", "teacher_prompts") if getattr(self, name))
 
 
 class EvaluationSettings(EvaluationSpec):
