@@ -19,6 +19,7 @@ from typer import Context
 from typer.main import get_command
 
 from platform_sdk.cli import app as command_line
+from platform_sdk.config.parameter import Parameter
 from platform_sdk.config.pipeline import find_pipeline, load_pipeline
 from platform_sdk.config.schema import recipe_schema
 
@@ -72,12 +73,13 @@ def recipes(path: Path) -> str:
         entry = found["properties"][name]
         if parameter.type == "struct":
             defaults = dict(_leaves(name, parameter.default))
-            for path, field, needed in _nested(name, entry, definitions):
-                lines += [f"`{path}`", f": {_facts(field, definitions, needed, defaults.get(path))}"]
+            for path, variant, field, needed in _nested(name, entry, definitions):
+                facts = _facts(field, definitions, needed, defaults.get(path))
+                lines += [f"`{path}`" + (f" (type: `{variant}`)" if variant else ""), f": {' · '.join(facts)}"]
                 lines += [f"  <br>{_escaped(about)}"] if (about := field.get("description")) else []
                 lines += [""]
         else:
-            lines += [_facts(entry, definitions, name in found["required"]), ""]
+            lines += [" · ".join(_parameter_facts(parameter, entry, name in found["required"])), ""]
     return "\n".join(lines)
 
 
@@ -90,24 +92,49 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _nested(path: str, schema: Schema, definitions: dict[str, Schema]) -> Iterator[tuple[str, Schema, bool]]:
-    """Yield the path, schema and necessity of every field of a struct, and of the structs in it."""
-    for branch in _branches(schema, definitions):
-        for name, field in branch.get("properties", {}).items():
-            inner = list(_nested(f"{path}.{name}", field, definitions))
+def _nested(
+    path: str, schema: Schema, definitions: dict[str, Schema], outer: str = ""
+) -> Iterator[tuple[str, str, Schema, bool]]:
+    """Yield the path, variant, schema and necessity of every field of a struct, and of the structs in it.
+
+    The variant is the ``type`` of a struct that is one of several; it is empty for the field ``type``, which is first.
+    """
+    branches = _branches(schema, definitions)
+    several = sum("properties" in branch for branch in branches) > 1
+    for branch in branches:
+        fields = branch.get("properties", {})
+        variant = fields["type"]["const"] if several and fields else outer
+        for name in sorted(fields, key=lambda name: several and name != "type"):
+            field = fields[name]
+            inner = list(_nested(f"{path}.{name}", field, definitions, variant))
             if not inner or _may_be_a_value(field, definitions):
-                yield f"{path}.{name}", field, name in branch.get("required", [])
+                shown = outer if several and name == "type" else variant
+                yield f"{path}.{name}", shown, field, name in branch.get("required", [])
             yield from inner
         if isinstance(entries := branch.get("additionalProperties"), dict):
-            yield from _nested(f"{path}.NAME", entries, definitions)
+            yield from _nested(f"{path}.NAME", entries, definitions, outer)
 
 
-def _facts(schema: Schema, definitions: dict[str, Schema], needed: bool, default: Any = None) -> str:
+def _parameter_facts(parameter: Parameter, schema: Schema, needed: bool) -> list[str]:
+    """Return the facts of a parameter that is no struct: the schema has neither its module nor its variable."""
+    if parameter.module:
+        schema = {**schema, "anyOf": [{"enum": parameter.choices}]}
+    kind, about, *bounds = _facts(schema, {}, needed)
+    if parameter.module:
+        kind += f" or the dotted name of a module with an `{parameter.module}`"
+    if parameter.environment:
+        fallback = "required" if parameter.required else _value(parameter.default)
+        about = f"default: environment variable `{parameter.environment}`, else {fallback}"
+    return [kind, about, *bounds]
+
+
+def _facts(schema: Schema, definitions: dict[str, Schema], needed: bool, default: Any = None) -> list[str]:
+    """Return the type of a field, its default or necessity, and its bounds."""
     if default is not None or "default" in schema:
         about = f"default {_value(schema['default'] if default is None else default)}"
     else:
         about = "required" if needed else "optional"
-    return " · ".join([_type(schema, definitions), about, *_bounds(schema, definitions)])
+    return [_type(schema, definitions), about, *_bounds(schema, definitions)]
 
 
 def _resolved(schema: Schema, definitions: dict[str, Schema]) -> Schema:

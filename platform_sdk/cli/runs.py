@@ -91,7 +91,7 @@ def report(
 ) -> None:
     """Write a run's report: one self-contained HTML page.
 
-    A finished run has sealed its own page, so another page of it is written to another file.
+    A finished run's page is sealed; write a changed page to another file with -o.
     """
     from platform_sdk.evaluation.report import build_report
     from platform_sdk.outputs import check_output, write_output

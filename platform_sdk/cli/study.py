@@ -54,7 +54,7 @@ def run(
     queue: Annotated[str | None, typer.Option(help="The Kueue LocalQueue of their jobs, with --cluster.")] = None,
     host: HostOption = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Their experiment, with --cluster; else the pipelines'.")
+        str | None, typer.Option(help="With --cluster: experiment of the runs (default: one named like the pipeline).")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:

@@ -70,8 +70,8 @@ class DatasetSpec(Struct):
     triples: Paths = Field(default=(), description="triples: TSV with a header line", examples=["triples.tsv"])
     labels: str | None = Field(
         default=None,
-        description="names of entities: of qald10 topic_entities.json; of 2wikimultihopqa id_aliases.json, whose "
-        "aliases are accepted answers too",
+        description="file with names of entities: topic_entities.json for qald10; id_aliases.json for 2wikimultihopqa, "
+        "whose aliases are accepted answers too",
     )
     train_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="number of training questions, drawn at random; null: all"
@@ -85,8 +85,8 @@ class DatasetSpec(Struct):
         ge=1,
         le=1000,
         exclude_if=equal_to(None),
-        description="passages of a question's own that are given: the gold ones, and others drawn at random up to this "
-        "number; null: all",
+        description="number of the question's own passages to provide: the gold ones, filled up with randomly drawn "
+        "ones; null: all",
     )
     skip_invalid: bool = Field(default=False, description="skip and list malformed records instead of failing")
     licence: str | None = Field(

@@ -123,13 +123,13 @@ class OnlineSpec(OptimiserSpec):
     )
     reward: str = Field(default="reward", min_length=1, description="name of the reward to maximise")
     resamples: int = Field(
-        default=0, ge=0, le=1000, description="how often to sample a group that credit.resample names again"
+        default=0, ge=0, le=1000, description="maximum number of times to resample a group selected by credit.resample"
     )
     refills: int = Field(
         default=0,
         ge=0,
         le=1000,
-        description="if above 0, groups that credit.resample names are dropped and replaced by further questions, "
+        description="if above 0, groups selected by credit.resample are dropped and replaced by further questions, "
         "at most this many times the update's questions (dynamic sampling: DAPO, section 3.2)",
         exclude_if=equal_to(0),
     )

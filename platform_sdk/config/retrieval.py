@@ -127,7 +127,9 @@ class RetrievalSpec(Struct):
     passage_prefix: str | None = Field(None, description="Prefix of each passage or triple (e5: 'passage: ').")
     batch_size: int = Field(32, ge=1, le=65_536, description="Texts per encoder batch.")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Device of the encoder.")
-    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the encoder; null: the process's.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of the encoder; null: the process's number of threads."
+    )
     processes: int = Field(
         1,
         ge=1,

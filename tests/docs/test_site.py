@@ -45,6 +45,14 @@ def test_generated_pages_name_every_field_and_every_command(site: Path) -> None:
         assert command in commands
 
 
+def test_generated_page_names_variants_variables_and_modules(site: Path) -> None:
+    page = (site / "docs/reference/mygo-grpo.html").read_text(encoding="utf-8")
+    text = re.sub("<[^>]+>", "", page)
+    assert "online.credit.weights (type: gdpo)" in text
+    assert "string · default: environment variable HOPFORGE_DATA, else empty" in text
+    assert "or the dotted name of a module with an ENVIRONMENT · required" in text
+
+
 def test_front_page_leads_to_every_page(site: Path) -> None:
     sidebar = (site / "docs/index.html").read_text(encoding="utf-8")
     for page in [*DOCS.glob("*.md"), *DOCS.glob("reference/*.md")]:

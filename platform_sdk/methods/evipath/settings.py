@@ -85,7 +85,6 @@ class LearningSpec(Struct):
         "gold evidence; makes a small model that can be teacher_model in every synthesis.mode",
     )
 
-
     @property
     def needing_gold(self) -> tuple[str, ...]:
         """The settings in use that need paths with gold evidence."""
