@@ -52,13 +52,17 @@ class StudyTable:
         cells = {" · ".join(row["place"]): _cell(row, counts) for row in rows}
         for row, cell in zip(rows, cells.values(), strict=True):
             _add_costs(cell, row, costs, budget=self.budget)
-        return {
+        record = {
             "questions": n,
             "hardware": sorted({cost.hardware for cost in costs.values()}),
             "seconds": {Path(run).name: cost.seconds for run, cost in costs.items()},
             "cpu_seconds": {Path(run).name: cost.cpu_seconds for run, cost in costs.items()},
             "cells": cells,
         }
+        averages = {" · ".join(row["place"]): _differences(row) for row in printed[-1]["rows"] if not row["runs"]}
+        if found := {place: differences for place, differences in averages.items() if differences}:
+            record["averages"] = found
+        return record
 
     def render(self, records: Mapping[str, Record]) -> list[str]:
         document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
@@ -85,6 +89,13 @@ class StudyTable:
                     *(f"{spent[name]:,.0f}" if name in spent else "–" for name in budget),
                 ]
             )  # fmt: skip
+        for place, differences in record.get("averages", {}).items():
+            averaged = (
+                text
+                for metric in metrics
+                for text in ("", "", _interval(*differences[metric], signed=True) if metric in differences else "")
+            )
+            rows.append([*place.split(" · "), *averaged, *[""] * len(right)])
         titles = " and ".join(metrics.values())
         alt = f"{titles} of every row of {self.name}: each seed, and the mean with its 95 % interval"
         return [*table_lines(rows), "", f"![{alt}](images/{self.name}.svg)", "", self._measured(record)]
@@ -159,13 +170,11 @@ class StudyCost:
 
 def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
     """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
-    cell: Cell = {"intervals": {}, "differences": {}}
+    cell: Cell = {"intervals": {}, "differences": _differences(row)}
     for name in (name for name in METRICS if name in row["metrics"]):
         found = row["metrics"][name]
         cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
-        if pair := found["paired"]:
-            cell["differences"][name] = [_percent(pair[part]) for part in ("difference", "low", "high")]
     if cost := row["cost"]:
         spent = cost["reached"]["cost"] if cost["reached"] else {}
         cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
@@ -176,6 +185,14 @@ def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
         if mean is not None
     }
     return cell
+
+
+def _differences(row: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the differences to the baseline with their ends, by metric."""
+    pairs = {name: row["metrics"][name]["paired"] for name in METRICS if name in row["metrics"]}
+    return {
+        name: [_percent(pair[part]) for part in ("difference", "low", "high")] for name, pair in pairs.items() if pair
+    }
 
 
 def _add_costs(cell: Cell, row: Mapping[str, Any], costs: Mapping[str, RunCost], *, budget: bool) -> None:

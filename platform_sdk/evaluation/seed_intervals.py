@@ -24,6 +24,7 @@ simulates it. This does not hold
 
 - for 2 seeds: 90 to 96.5 %;
 - for seeds that are not paired: it is conservative, up to 98 %;
+- for an average over three worlds: up to 97 %;
 - if the seeds' effects are far from normal, e.g. one run of five collapses;
 - for shares near 0 or 1 on few questions, whose means are far from normal;
 - for one seed: its interval is over questions alone, and is marked so.
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from math import sqrt
+from math import fsum, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,7 @@ class Estimator(StrEnum):
     PAIRED = "seeds and questions, paired by seed, crossed random effects"
     SHARES = "seeds and questions, from the seeds' shares"
     UNPAIRED = "seeds and questions, seeds not paired, crossed random effects"
+    AVERAGE = "seeds and questions of each level, paired by seed, crossed random effects"
 
     @property
     def one_seed(self) -> bool:
@@ -158,6 +160,41 @@ def difference_over_seeds(a: Mapping[str, Scores], b: Mapping[str, Scores]) -> S
     )
 
 
+def average_difference(pairs: Sequence[tuple[Mapping[str, Scores], Mapping[str, Scores]]]) -> SeedDifference:
+    """Return the mean of the differences of several pairs of groups, e.g. two methods on each of several worlds.
+
+    Each pair has its own questions and counts equally. The interval is for these worlds, not for others: it contains
+    the variances of seeds and questions in each of them, which are independent, and no variance between worlds.
+
+    Raises:
+        ValueError: a pair has fewer than two seeds in common, or different numbers of questions.
+    """
+    found = [difference_over_seeds(a, b) for a, b in pairs]
+    if any(each.estimator is not Estimator.PAIRED for each in found):
+        raise ValueError("an average difference needs two seeds that both groups of a pair have")
+    parts = []
+    for (a, b), each in zip(pairs, found, strict=True):
+        matrix = np.asarray([np.subtract(a[seed], b[seed]) for seed in each.paired_seeds], dtype=np.float64)
+        parts.append(_parts([matrix], matrix.mean(axis=0)))
+    difference = fsum(each.difference for each in found) / len(found)
+    reach, p_value = _student(
+        difference,
+        *(
+            _Part(total.variance / len(found) ** 2, total.freedom)
+            for total in (_sum([seeds for seeds, _ in parts]), _sum([questions for _, questions in parts]))
+        ),
+    )
+    shared = tuple(seed for seed in found[0].paired_seeds if all(seed in each.paired_seeds for each in found))
+    return SeedDifference(difference, difference - reach, difference + reach, p_value, Estimator.AVERAGE, shared)
+
+
+def _sum(parts: Sequence[_Part]) -> _Part:
+    """Return the sum of independent variances, with Satterthwaite's degrees of freedom."""
+    variance = sum(part.variance for part in parts)
+    squares = sum(part.variance**2 / part.freedom for part in parts)
+    return _Part(variance, variance**2 / squares if squares else float(min(part.freedom for part in parts)))
+
+
 def _parts(samples: Sequence[Matrix], changes: Matrix) -> tuple[_Part, _Part]:
     """Return the parts of seeds and of questions in the variance of the mean of ``changes``.
 
@@ -165,16 +202,13 @@ def _parts(samples: Sequence[Matrix], changes: Matrix) -> tuple[_Part, _Part]:
         samples: matrices of seeds by questions; the difference is between their means.
         changes: the value of each question, a mean over its seeds.
     """
-    seeds = [_Part(float(matrix.mean(axis=1).var(ddof=1)) / len(matrix), len(matrix) - 1) for matrix in samples]
-    variance = sum(part.variance for part in seeds)
-    squares = sum(part.variance**2 / part.freedom for part in seeds)
-    freedom = variance**2 / squares if squares else float(min(part.freedom for part in seeds))
+    seeds = _sum([_Part(float(m.mean(axis=1).var(ddof=1)) / len(m), len(m) - 1) for m in samples])
     if len(changes) == 1:
-        return _Part(variance, freedom), _Part(0.0, 1.0)
+        return seeds, _Part(0.0, 1.0)
     # The seeds' means vary by the residual too, so it is taken out of the variance over questions.
     residual = sum(_residual(matrix) for matrix in samples)
     questions = float(changes.var(ddof=1)) / len(changes) - residual
-    return _Part(variance, freedom), _Part(max(questions, 0.0), len(changes) - 1)
+    return seeds, _Part(max(questions, 0.0), len(changes) - 1)
 
 
 def _residual(matrix: Matrix) -> float:

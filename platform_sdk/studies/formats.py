@@ -13,7 +13,7 @@ from platform_sdk.evaluation.cards.figures import amount, name_of
 from platform_sdk.evaluation.comparison_text import COST_COLUMNS, cost_cells
 from platform_sdk.evaluation.report.content import p_text
 from platform_sdk.pages import render
-from platform_sdk.studies.table import Measurement, Row, StudyTable
+from platform_sdk.studies.table import AVERAGE, Measurement, Row, StudyTable
 
 NONE = "–"
 _COSTS = [f"{title} to the baseline's score" for title in COST_COLUMNS]
@@ -36,7 +36,7 @@ def lines(table: StudyTable) -> list[list[str]]:
         [
             *row.place,
             str(len(row.runs)) if row.runs else NONE,
-            str(max((one.n for one in row.metrics.values()), default=0) or NONE),
+            str(max((_questions(one) for one in row.metrics.values()), default=0) or NONE),
             *(column.text(one) or NONE for metric, one in row.metrics.items() for column in columns[metric]),
             *(_cost_cells(row) if _has_costs(table) else ()),
         ]
@@ -49,6 +49,7 @@ def notes(table: StudyTable) -> list[str]:
     measured = [one for row in table.rows for one in row.metrics.values() if one.estimator]
     means = dict.fromkeys(str(one.estimator) for one in measured)
     pairs = dict.fromkeys(str(one.paired.estimator) for one in measured if one.paired)
+    averaged = [one.paired for row in table.rows for one in row.metrics.values() if one.paired and not one.estimator]
     lines = [f"Scores in percent; 95 % intervals over {' or '.join(means)}." if means else "Scores in percent."]
     if any(one.estimator and one.estimator.one_seed for one in measured):
         lines.append("An interval marked (one seed) leaves out how much training varies from seed to seed.")
@@ -56,6 +57,11 @@ def notes(table: StudyTable) -> list[str]:
         levels = ", ".join(f"{axis} {level}" for axis, level in table.baseline.items())
         over = f"; 95 % intervals over {' or '.join(pairs)}" if pairs else ""
         lines.append(f"Differences are to {levels}, paired by question{over}.")
+    if averaged:
+        lines.append(
+            f"Rows `{AVERAGE}` have the mean of the differences over the levels of {table.average}; 95 % intervals "
+            f"over {averaged[0].estimator}."
+        )
     if _has_costs(table):
         lines.append(
             f"Costs are means over the seeds up to the first evaluation whose mean {name_of(table.metrics[0])} is at "
@@ -106,7 +112,7 @@ def comma_separated(table: StudyTable) -> str:
         for metric, one in row.metrics.items():
             pair = one.paired
             tested = (pair.difference, pair.low, pair.high, pair.p_value, pair.estimator) if pair else ("",) * 5
-            values = (one.n, one.mean, one.low, one.high, one.estimator)
+            values = (_questions(one), one.mean, one.low, one.high, one.estimator)
             cost = row.cost.reached.cost if row.cost and row.cost.reached else None
             spent = [getattr(cost, field, "") for field in _COST_FIELDS]
             score = row.cost.score if row.cost else ""
@@ -154,6 +160,11 @@ def _has_costs(table: StudyTable) -> bool:
 
 def _is_measured(table: StudyTable, metric: str) -> bool:
     return any(row.metrics[metric].n for row in table.rows)
+
+
+def _questions(one: Measurement) -> int:
+    """Return the number of questions of a cell's mean, or of an average of differences."""
+    return one.n or (one.paired.n if one.paired else 0)
 
 
 def _cost_cells(row: Row) -> list[str]:

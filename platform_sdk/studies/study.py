@@ -56,6 +56,9 @@ class StudyDocument(Struct):
     baseline: dict[str, str] = Field(
         default_factory=dict, description="levels to which the other levels of their axes are compared"
     )
+    average: str | None = Field(
+        None, description="axis, e.g. of worlds, over which the table also averages the differences to the baseline"
+    )
     published: tuple[dict[str, str | float], ...] = Field(
         (),
         description="a row for each cell: its levels, and the paper's values, in percent except for counts",
@@ -75,6 +78,11 @@ class StudyDocument(Struct):
                     raise ValueError(f"{field}: {axis} is not an axis; choose {', '.join(self.axes)}")
                 if level not in self.axes[axis]:
                     raise ValueError(f"{field}: {axis} has no {level}; choose {', '.join(self.axes[axis])}")
+        if self.average is not None and (self.average not in self.axes or self.average in self.baseline):
+            others = ", ".join(axis for axis in self.axes if axis not in self.baseline) or "there is none"
+            raise ValueError(f"average: name an axis without a level in baseline ({others}), not {self.average}")
+        if self.average is not None and not self.baseline:
+            raise ValueError("average: is of differences, so it needs a baseline")
         if "seed" in self.axes or (empty := next((axis for axis, levels in self.axes.items() if not levels), "")):
             raise ValueError(
                 "axes: set the seeds in seeds, not as an axis" if "seed" in self.axes else f"axes: {empty} has no level"

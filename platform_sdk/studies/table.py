@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from platform_sdk.evaluation.comparability import (
@@ -16,11 +16,19 @@ from platform_sdk.evaluation.comparability import (
 from platform_sdk.evaluation.compared_runs import compared_run, cost_to_score
 from platform_sdk.evaluation.comparison_records import CostToScore, Result
 from platform_sdk.evaluation.report.content import Content, gather
-from platform_sdk.evaluation.seed_intervals import Estimator, difference_over_seeds, mean_over_seeds
+from platform_sdk.evaluation.seed_intervals import (
+    Estimator,
+    average_difference,
+    difference_over_seeds,
+    mean_over_seeds,
+)
 from platform_sdk.studies.study import Cell, Place, Study
 
 Read = tuple[Content, Scores]
 Group = Mapping[str, Read]  # by seed
+AVERAGE = "average"
+"""Level of the study's ``average`` axis in the rows with mean differences over this axis."""
+SEEDS_TO_AVERAGE = 2
 
 
 class BaselineDifference(Result):
@@ -60,7 +68,7 @@ class Measurement(Result):
 
 
 class Row(Result):
-    """A cell with its finished runs, by seed.
+    """A cell with its finished runs, by seed; or, without runs, an average over the cells of an axis.
 
     ``cost`` is the cost up to the last mean score of its baseline, or for a baseline its own.
     """
@@ -83,6 +91,7 @@ class StudyTable(Result):
     axes: tuple[str, ...]
     metrics: tuple[str, ...]
     baseline: dict[str, str]
+    average: str | None
     rows: tuple[Row, ...]
     missing: tuple[str, ...]
     counts: tuple[str, ...]
@@ -117,14 +126,18 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
         axes=tuple(study.document.axes),
         metrics=study.document.metrics,
         baseline=study.document.baseline,
-        rows=tuple(
-            Row(
-                place=place,
-                runs={seed: str(run) for seed, run in runs[place].items()},
-                metrics={metric: _measured(study, place, metric, read, counts) for metric in study.document.metrics},
-                cost=_cost(study, place, read),
-            )
-            for place in study.places
+        average=study.document.average,
+        rows=(
+            *(
+                Row(
+                    place=place,
+                    runs={seed: str(run) for seed, run in runs[place].items()},
+                    metrics={each: _measured(study, place, each, read, counts) for each in study.document.metrics},
+                    cost=_cost(study, place, read),
+                )
+                for place in study.places
+            ),
+            *_averages(study, read),
         ),
         missing=tuple(str(cell) for cell in study.cells if cell not in finished),
         counts=tuple(sorted(counts)),
@@ -162,6 +175,36 @@ def _paired(metric: str, own: Group, base: Group) -> BaselineDifference | None:
         return None
     n = len(next(iter(first.values())))
     return BaselineDifference(n=n, **difference_over_seeds(first, second)._asdict())
+
+
+def _averages(study: Study, read: Mapping[Place, Group]) -> Iterator[Row]:
+    """Yield a row with the mean differences over the study's ``average`` axis for each combination of other levels.
+
+    A metric has one if at least two seeds of every level and its baseline have finished.
+    """
+    axis = study.document.average
+    if axis is None:
+        return
+    at = list(study.document.axes).index(axis)
+    along: dict[Place, list[tuple[Group, Group]]] = {}
+    for place in study.places:
+        base = study.baseline(place)
+        if base is not None:
+            along.setdefault((*place[:at], AVERAGE, *place[at + 1 :]), []).append((read[place], read[base]))
+    for place, groups in along.items():
+        found = {metric: _average(metric, groups) for metric in study.document.metrics}
+        if any(found.values()):
+            yield Row(place=place, runs={}, metrics={name: Measurement(paired=one) for name, one in found.items()})
+
+
+def _average(metric: str, groups: Sequence[tuple[Group, Group]]) -> BaselineDifference | None:
+    if any(len(own.keys() & base.keys()) < SEEDS_TO_AVERAGE for own, base in groups):
+        return None
+    pairs = [(first, second) for own, base in groups for first, second in [_columns(metric, own, base)]]
+    if not all(first for first, _ in pairs):
+        return None
+    n = sum(len(next(iter(first.values()))) for first, _ in pairs)
+    return BaselineDifference(n=n, **average_difference(pairs)._asdict())
 
 
 def _cost(study: Study, place: Place, read: Mapping[Place, Group]) -> CostAtScore | None:

@@ -9,7 +9,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from platform_sdk.evaluation.seed_intervals import Estimator, difference_over_seeds, mean_over_seeds
+from platform_sdk.evaluation.seed_intervals import (
+    Estimator,
+    average_difference,
+    difference_over_seeds,
+    mean_over_seeds,
+)
 
 DRAWS = 2_000
 QUESTIONS = 150
@@ -118,6 +123,26 @@ def test_interval_of_a_mean_covers_at_its_rate() -> None:
     found = [mean_over_seeds(scores, share=False) for scores in runs]
     assert {each.estimator for each in found} == {Estimator.SEEDS}
     assert 0.94 <= np.mean([each.low <= EFFECT / 2 <= each.high for each in found]) <= 0.96
+
+
+@pytest.mark.parametrize(
+    "deviations", [[SMALL] * 3, [LARGE] * 3, [SMALL, EVEN, LARGE]], ids=["small", "large", "mixed"]
+)
+def test_interval_of_an_average_over_worlds_covers_at_least_at_its_rate(deviations: list[Deviations]) -> None:
+    worlds = [simulated(each, 5, draw=draw) for draw, each in enumerate(deviations, start=1)]
+    hits = 0
+    for draw in range(DRAWS):
+        found = average_difference(
+            [
+                (
+                    {str(s): row for s, row in enumerate(better[draw])},
+                    {str(s): row for s, row in enumerate(worse[draw])},
+                )
+                for better, worse in worlds
+            ]
+        )
+        hits += found.low <= EFFECT <= found.high
+    assert 0.94 <= hits / DRAWS <= 0.97
 
 
 def test_unpaired_interval_of_independent_seeds_is_conservative() -> None:

@@ -71,6 +71,42 @@ def test_means_intervals_and_paired_differences(table: StudyTable) -> None:
     assert table.missing == ("later, seed 0", "later, seed 1")
 
 
+def test_average_over_an_axis_has_the_mean_difference_of_its_levels(tmp_path: Path) -> None:
+    levels = {
+        "method": {"GRPO": {}, "MyGO": {"settings": {"rate": 0.9}}},
+        "world": {"1": {}, "2": {"settings": {"spec.batch_size": 5}}},
+    }
+    fields = {"axes": levels, "baseline": {"method": "GRPO"}, "average": "world", "metrics": ["em"]}
+    study = load_study(write_study(tmp_path, settings={"rate": 0.5}, **fields), tmp_path)
+    right = {("GRPO", "1"): (2, 4), ("GRPO", "2"): (1, 3), ("MyGO", "1"): (6, 8), ("MyGO", "2"): (7, 5)}
+    runs = {cell: make_run(tmp_path, right[cell.place][cell.seed]) for cell in study.cells}
+    *cells, row = tabulate(study, runs).rows
+    assert (row.place, row.runs) == (("MyGO", "average"), {})
+    average = row.metrics["em"].paired
+    assert average is not None
+    assert (average.n, average.paired_seeds, average.estimator) == (20, ("0", "1"), Estimator.AVERAGE)
+    assert average.difference == pytest.approx((0.4 + 0.4) / 2)
+    # World 1 is the case above: variance 0 of the seeds, 0.00444444 of the questions (9 degrees of freedom). In world 2
+    # the seeds differ by 0.6 and 0.2: variance 0.04 of their mean (1 degree of freedom); the questions' differences are
+    # 1 twice, 0.5 four times and 0 four times: 0.0155556 less the residual 0.00666667. Of the mean of both worlds the
+    # parts are a quarter of the sums, 0.01 and 0.00333333 (1 and 16.2 degrees of freedom): three quarters of the
+    # variance are of the seeds, so 0.703125 of the critical value is 12.7062 and the rest 2.1177.
+    assert (average.low, average.high) == pytest.approx((0.4 - 1.10421, 0.4 + 1.10421), abs=1e-4)
+    half = {cell: run for cell, run in runs.items() if (cell.place, cell.seed) != (("MyGO", "2"), 1)}
+    assert len(tabulate(study, half).rows) == len(cells)  # no average over a level with one seed
+    shown = FORMATS["markdown"](tabulate(study, runs))
+    assert "| MyGO | average | – | 20 | – | – | – | +40.0 (" in shown
+    assert "Rows `average` have the mean of the differences over the levels of world" in shown
+
+
+@pytest.mark.parametrize(
+    ("average", "message"), [("method", "name an axis without a level in baseline"), ("planet", "not planet")]
+)
+def test_average_over_an_axis_that_cannot_have_one_is_refused(tmp_path: Path, average: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_study(write_study(tmp_path, axes=AXES, baseline={"method": "GRPO"}, average=average), tmp_path)
+
+
 def test_a_single_seed_has_the_interval_over_its_questions(tmp_path: Path) -> None:
     table = make_table(tmp_path, make_run(tmp_path, 10))
     row = table.rows[0].metrics["em"]
