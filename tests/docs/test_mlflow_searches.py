@@ -35,7 +35,8 @@ def write_run(run_dir: Path, *, dataset: str, licence: str, place: dict[str, str
     (run_dir / "recipe.json").write_text(json.dumps(recipe))
     start_run(run_dir, recipe, follow=False, place=place)
     with step_run(run_dir, "corpus") as step:
-        step.log_dataset("train", digest=QUESTIONS[name], source="train.jsonl", context="training", rows=2)
+        for split, context in (("train", "training"), ("eval", "evaluation")):
+            step.log_dataset(split, digest=QUESTIONS[name], source=f"{split}.jsonl", context=context, rows=2)
         step.record_licences("dataset_licence", [_terms(f"dataset {dataset}", licence)])
     with step_run(run_dir, "policy") as step:
         step.record_licences("model_licence", [_terms("model models/base", licence)])
