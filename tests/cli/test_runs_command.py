@@ -9,17 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any, ClassVar
 
 import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import row_of, server_rows, tracking_server
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.sealing import sealed
 
 WEIGHTS = "ab" * 32
@@ -117,58 +114,36 @@ def test_server_that_never_answers_is_reported_within_five_seconds(monkeypatch: 
         assert time.monotonic() - began < 5
 
 
-class Mlflow(BaseHTTPRequestHandler):
+class Mlflow(HttpServer):
     """MLflow's REST API with two pages of experiments and one run, as MLflow 3.17 answers."""
 
-    requests: ClassVar[list[tuple[str, Any, str | None]]] = []
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.requests.append((self.path, body, self.headers["Authorization"]))
-        if self.path.endswith("experiments/search"):
-            number = "1" if "page_token" in body else "0"
-            answer: dict[str, Any] = {"experiments": [{"experiment_id": number}]}
-            answer |= {"next_page_token": "more"} if number == "0" else {}
-        else:
-            metrics = {"iteration": 2, "eval-start/em": 0.125, "eval-final/em": 0.5, "eval-final/f1": "NaN"}
-            tags = {"hopforge.run_dir": "/runs/first", "weights": WEIGHTS}
-            run = {
-                "info": {"run_id": "f" * 32, "run_name": "first", "status": "FINISHED", "start_time": STARTED},
-                "data": {
-                    "metrics": [{"key": name, "value": value} for name, value in metrics.items()],
-                    "params": [{"key": "name", "value": "world"}],
-                    "tags": [{"key": name, "value": value} for name, value in tags.items()],
-                },
-            }  # fmt: skip
-            answer = {"runs": [run]}
-        content = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        if request.path.endswith("experiments/search"):
+            if "page_token" in request.json():
+                return 200, {"experiments": [{"experiment_id": "1"}]}
+            return 200, {"experiments": [{"experiment_id": "0"}], "next_page_token": "more"}
+        metrics = {"iteration": 2, "eval-start/em": 0.125, "eval-final/em": 0.5, "eval-final/f1": "NaN"}
+        tags = {"hopforge.run_dir": "/runs/first", "weights": WEIGHTS}
+        run = {
+            "info": {"run_id": "f" * 32, "run_name": "first", "status": "FINISHED", "start_time": STARTED},
+            "data": {
+                "metrics": [{"key": name, "value": value} for name, value in metrics.items()],
+                "params": [{"key": "name", "value": "world"}],
+                "tags": [{"key": name, "value": value} for name, value in tags.items()],
+            },
+        }  # fmt: skip
+        return 200, {"runs": [run]}
 
 
-@pytest.fixture
-def mlflow_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Mlflow)
-    Thread(target=server.serve_forever, daemon=True).start()
-    Mlflow.requests.clear()
-    yield f"http://me:secret@127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_runs_of_a_server_are_asked_for_with_its_credentials(mlflow_url: str) -> None:
-    done = hopforge_runs("--json", MLFLOW_TRACKING_URI=mlflow_url)
+def test_runs_of_a_server_are_asked_for_with_its_credentials() -> None:
+    with Mlflow() as server:
+        done = hopforge_runs("--json", MLFLOW_TRACKING_URI=f"http://me:secret@127.0.0.1:{server.server_port}")
     assert (done.returncode, done.stderr.splitlines()) == (0, ["loaded"])
     [row] = json.loads(done.stdout)
     assert (row["name"], row["recipe"], row["iterations"], row["run_dir"]) == ("first", "world", 2, "/runs/first")
     assert (row["em_start"], row["em_final"], row["f1_start"]) == (0.125, 0.5, None)
     assert math.isnan(row["f1_final"]), "MLflow's REST API has NaN as a text"
     assert (row["started"], row["weights"]) == ("2023-11-14T22:13:20+00:00", WEIGHTS)
-    *_, (path, search, authorization) = Mlflow.requests
-    assert (path, search["experiment_ids"]) == ("/api/2.0/mlflow/runs/search", ["0", "1"])
-    assert authorization == "Basic bWU6c2VjcmV0"
+    search = server.received[-1]
+    assert (search.path, search.json()["experiment_ids"]) == ("/api/2.0/mlflow/runs/search", ["0", "1"])
+    assert search.headers["Authorization"] == "Basic bWU6c2VjcmV0"

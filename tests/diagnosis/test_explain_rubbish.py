@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
-from threading import Thread
-
 import pytest
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
@@ -21,34 +16,22 @@ from platform_sdk.diagnosis.explain import explain
 from platform_sdk.errors import UserError
 from platform_sdk.kubeflow.remote.facts import collect
 from platform_sdk.kubeflow.remote.jobs import Jobs
+from tests.http_server import HttpServer
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.conftest import cluster, kfp, kubernetes, no_credentials  # noqa: F401
-from tests.planning.test_rubbish import ANSWERS, Rubbish
+from tests.planning.test_rubbish import ANSWERS
 
 ERROR = "selection.attempts must be at most 16, but is 20"
 MAY_BE_EMPTY = {"404", "404 in plain text", "null", "fields that are null"}
 """Answers that a cluster without the kind of object, or without an object, gives too."""
 
 
-@contextmanager
-def answering(answer: str) -> Iterator[str]:
-    """Start a server that gives this answer to every request; yield its address."""
-    handler = type("Handler", (Rubbish,), {"given": ANSWERS[answer]})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_any_answer_of_the_api_server_leaves_what_pipelines_says(cluster: Cluster, answer: str) -> None:  # noqa: F811
     cluster.execution.step("begin", "FAILED", ERROR)
     cluster.execution.state("FAILED")
-    with answering(answer) as url:
-        configuration = Configuration(host=url)
+    with HttpServer(lambda _: ANSWERS[answer]) as server:
+        configuration = Configuration(host=server.url)
         configuration.retries = False
         jobs = Jobs("team-a", connection=TrainingClient(client_configuration=configuration))
         facts, notes = collect(cluster.server, cluster.run, jobs)
@@ -66,9 +49,9 @@ def test_any_answer_of_the_api_server_leaves_what_pipelines_says(cluster: Cluste
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_any_answer_of_pipelines_gives_one_sentence(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with answering(answer) as url:
-        done = CliRunner().invoke(app, ["explain", "fe0e4358", "--host", url, "--namespace", "team-a"])
+    with HttpServer(lambda _: ANSWERS[answer]) as server:
+        done = CliRunner().invoke(app, ["explain", "fe0e4358", "--host", server.url, "--namespace", "team-a"])
     assert isinstance(done.exception, UserError), repr(done.exception)
     text = str(done.exception)
     assert len(text) < 700
-    assert url in text
+    assert server.url in text

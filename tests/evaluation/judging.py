@@ -7,21 +7,21 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
+
 KEY = "sk-very-secret"
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Says yes if the response holds an accepted answer; first refuses with each status of ``refusals``."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__()
+        self.url += "/v1"
         self.lock = threading.Lock()
         self.refusals: list[int] = []
         self.requests: list[dict[str, Any]] = []
@@ -31,9 +31,28 @@ class Server(ThreadingHTTPServer):
         self.at_once = self.most_at_once = 0
         self.tries = 0
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        body = request.json()
+        with self.lock:
+            self.tries += 1
+            self.keys.add(str(request.headers["Authorization"]))
+            status = self.refusals.pop(0) if self.refusals else 200
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            if status == 200:
+                self.requests.append(body)
+        time.sleep(self.pause)
+        with self.lock:
+            self.at_once -= 1
+        if status != 200:
+            headers = {"Retry-After": "1"} if status == 429 else {}
+            return status, {"error": {"message": f"no, not with {KEY}"}}, headers
+        item = read_item(body["messages"])
+        right = any(answer in item["response"] for answer in item["accepted answers"])
+        reply = self.replies.get(body["messages"][-1]["content"]) or self.replies.get(item["response"])
+        choice = {"index": 0, "message": {"role": "assistant", "content": reply or ("yes" if right else "No.")}}
+        content = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        return 200 if request.path == "/v1/chat/completions" else 404, content
 
 
 def read_item(messages: list[dict[str, str]]) -> dict[str, Any]:
@@ -45,52 +64,8 @@ def read_item(messages: list[dict[str, str]]) -> dict[str, Any]:
     return {"accepted answers": ast.literal_eval(answers.strip()), "response": response.strip()}
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        server = self.server
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with server.lock:
-            server.tries += 1
-            server.keys.add(str(self.headers["Authorization"]))
-            status = server.refusals.pop(0) if server.refusals else 200
-            server.at_once += 1
-            server.most_at_once = max(server.most_at_once, server.at_once)
-            if status == 200:
-                server.requests.append(body)
-        time.sleep(server.pause)
-        with server.lock:
-            server.at_once -= 1
-        item = read_item(body["messages"])
-        right = any(answer in item["response"] for answer in item["accepted answers"])
-        reply = server.replies.get(body["messages"][-1]["content"]) or server.replies.get(item["response"])
-        choice = {"index": 0, "message": {"role": "assistant", "content": reply or ("yes" if right else "No.")}}
-        content: dict[str, Any] = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "m",
-            "choices": [choice],
-        }
-        if status != 200:
-            content = {"error": {"message": f"no, not with {KEY}"}}
-        data = json.dumps(content).encode()
-        self.send_response(status if self.path == "/v1/chat/completions" else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status == 429:
-            self.send_header("Retry-After", "1")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @pytest.fixture(name="server")
 def judge_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Server() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
-        server.shutdown()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,7 @@ from platform_sdk.gateway.isolation import available
 from platform_sdk.gateway.programs import Attempt, Program, function_command
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.processes.commands import fault_of, located
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.process_watch import wait_for
 
 QUESTION = {"id": "q", "question": "Who directed Amberfall?"}
@@ -198,40 +195,23 @@ def test_function_is_called_with_the_question(
         assert (end.outcome, json.loads(end.stdout)) == ("answered", wanted), end.stderr
 
 
-@contextmanager
-def service(status: int, body: bytes, delay: float = 0.0) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    asked: list[dict[str, Any]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            time.sleep(delay)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/answer", asked
-    finally:
-        server.shutdown()
-
-
 @pytest.mark.parametrize(
     ("status", "body", "delay", "outcome"),
     [(200, b'{"answer": "Ida"}', 0, "answered"), (500, b"boom", 0, "error"), (200, b"", 0, "no_answer"),
      (200, b"x" * 5000, 0, "limit"), (200, b"late", 5, "timeout")],
 )  # fmt: skip
 def test_service_is_asked_over_http(status: int, body: bytes, delay: float, outcome: str, session: Session) -> None:
-    with service(status, body, delay) as (url, asked):
-        end = ended(session, Program(url=url, seconds=2, output_bytes=4000))
+    def answer(_: HttpRequest) -> HttpResponse:
+        time.sleep(delay)
+        return status, body
+
+    with HttpServer(answer) as server:
+        end = ended(session, Program(url=f"{server.url}/answer", seconds=2, output_bytes=4000))
     assert end.outcome == outcome
-    [request] = asked
-    assert request["question"] == QUESTION["question"]
-    assert request["openai_base_url"] == session.base_url
+    [request] = server.received
+    assert (request.method, request.path) == ("POST", "/answer")
+    assert request.json()["question"] == QUESTION["question"]
+    assert request.json()["openai_base_url"] == session.base_url
 
 
 def test_service_that_is_not_there_is_an_outcome(session: Session) -> None:

@@ -14,9 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ import requests
 pytest.importorskip("mlflow_kubernetes_plugins", reason="Kubeflow's plugins are not installed (Python 3.12 or later)")
 
 from platform_sdk.tracking import server as tracking
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.kubeflow.mlflow_server import answers
 from tests.kubeflow.test_mlflow_workspaces import Answer, Client, changes, creates, make_content, reads
 from tests.planning.test_cluster_plan import KUBECONFIG
@@ -61,37 +60,21 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subjects = {f"Bearer {token(subject)}": subject for subject in SUBJECTS}
     namespaces = [{"metadata": {"name": name, "resourceVersion": "1"}} for name in ("search", "reading")]
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if not self.path.startswith("/api/v1/namespaces"):
-                self._send(404, {})
-            elif "watch=True" in self.path:
-                self._send(200, {"type": "BOOKMARK", "object": {"kind": "Namespace", **namespaces[0]}})
-            else:
-                self._send(200, {"metadata": {"resourceVersion": "1"}, "items": namespaces})
+    def answer(request: HttpRequest) -> HttpResponse:
+        if request.method == "GET":
+            if not request.path.startswith("/api/v1/namespaces"):
+                return 404, {}
+            if "watch=True" in request.path:
+                return 200, {"type": "BOOKMARK", "object": {"kind": "Namespace", **namespaces[0]}}
+            return 200, {"metadata": {"resourceVersion": "1"}, "items": namespaces}
+        review = request.json()
+        given = review["spec"]["resourceAttributes"]
+        resource = given["resource"] + (f"/{given['subresource']}" if given.get("subresource") else "")
+        asked = Request(given["verb"], resource, given["group"], given["namespace"], given.get("name") or "")
+        return 201, review | {"status": {"allowed": rights.allow(subjects[request.headers["Authorization"]], asked)}}
 
-        def do_POST(self) -> None:
-            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            given = review["spec"]["resourceAttributes"]
-            resource = given["resource"] + (f"/{given['subresource']}" if given.get("subresource") else "")
-            request = Request(given["verb"], resource, given["group"], given["namespace"], given.get("name") or "")
-            allowed = rights.allow(subjects[self.headers["Authorization"]], request)
-            self._send(201, review | {"status": {"allowed": allowed}})
-
-        def _send(self, status: int, answer: Any) -> None:
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *arguments: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    with HttpServer(answer) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")

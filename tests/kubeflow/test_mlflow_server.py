@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import requests
 
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.kubeflow.mlflow_server import Server, mlflow_server, pod, run_users_job
 from tests.kubeflow.rendered import built, workloads
 
@@ -57,36 +57,6 @@ def test_mlflow_database_reads_user_and_password_from_the_environment() -> None:
     assert variables["PGPASSWORD"]["valueFrom"] == made["POSTGRES_PASSWORD"]["valueFrom"]
 
 
-@contextmanager
-def object_store(head: int) -> Iterator[tuple[str, list[str]]]:
-    """An S3 server whose answer to HEAD is ``head``; its URL, and what it was asked."""
-    asked: list[str] = []
-
-    class Store(BaseHTTPRequestHandler):
-        def _answer(self, status: int) -> None:
-            asked.append(f"{self.command} {self.path}")
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def do_HEAD(self) -> None:
-            self._answer(head)
-
-        def do_PUT(self) -> None:
-            self._answer(200)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("head", "asked", "ends_well"),
     [
@@ -101,55 +71,34 @@ def test_mlflow_bucket_is_created_if_absent(head: int, asked: list[str], ends_we
     [server] = pod()["containers"]
     [destination] = [word for word in server["args"] if word.startswith("--artifacts-destination=")]
     assert destination == "--artifacts-destination=s3://mlflow"
-    with object_store(head) as (url, requests):
-        given = {one["name"]: one.get("value", "x") for one in before["env"]} | {"MLFLOW_S3_ENDPOINT_URL": url}
+    with HttpServer(lambda request: (head if request.method == "HEAD" else 200, b"")) as store:
+        given = {one["name"]: one.get("value", "x") for one in before["env"]} | {"MLFLOW_S3_ENDPOINT_URL": store.url}
         command = [sys.executable, *before["command"][1:], *before["args"]]
         done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=60)
     assert (done.returncode == 0) is ends_well, done.stderr
-    assert requests == asked
+    assert [f"{request.method} {request.path}" for request in store.received] == asked
 
 
 def test_the_job_that_creates_users_waits_until_mlflow_answers(tmp_path: Path) -> None:
     """MLflow starts later than the job: first nothing listens, then it is not ready, then it answers with an error."""
     health, requested = iter([503, 200]), list[str]()
 
-    class Mlflow(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(next(health))
-
-        def do_POST(self) -> None:
-            self._answer(500)
-
-        def _answer(self, status: int) -> None:
-            requested.append(f"{self.command} {self.path}")
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
+    def answer(request: HttpRequest) -> HttpResponse:
+        requested.append(f"{request.method} {request.path}")
+        return next(health) if request.method == "GET" else 500, b""
 
     (tmp_path / "hopforge").write_text("a-teams-password")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    servers: list[ThreadingHTTPServer] = []
-
-    def start() -> None:
-        servers.append(ThreadingHTTPServer(("127.0.0.1", port), Mlflow))
-        servers[0].serve_forever()
-
-    late = threading.Timer(3, start)
-    late.daemon = True
-    late.start()
-    try:
-        done = run_users_job(f"http://127.0.0.1:{port}", tmp_path, "only-for-the-admin")
-    finally:
-        late.cancel()
-        for server in servers:
-            server.shutdown()
-            server.server_close()
+    with ExitStack() as started:
+        late = threading.Timer(3, lambda: started.enter_context(HttpServer(answer, port)))
+        late.daemon = True
+        late.start()
+        try:
+            done = run_users_job(f"http://127.0.0.1:{port}", tmp_path, "only-for-the-admin")
+        finally:
+            late.cancel()
     assert done.stdout.splitlines()[-1] == f"waiting for MLflow at http://127.0.0.1:{port}: HTTP 503"
     assert (done.returncode, done.stderr) == (1, "user hopforge: HTTP 500: \n")
     assert requested == ["GET /health", "GET /health", "POST /api/2.0/mlflow/users/create"]

@@ -251,16 +251,13 @@ def test_status_prints_the_gpu_hours_of_each_workspace(
     log_run(client, experiment, int(time.time() * 1000), 2.25, whole=True)
     file = tmp_path / "teams.yaml"
     file.write_text((MANIFESTS / "teams.yaml").read_text().replace("  reading:", "  maths:"))
-    kueue = ApiServer({})  # a cluster without queues
-    connection = TrainingClient(client_configuration=Configuration(host=kueue.url))
-    monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: Cluster(connection)))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", OTHER_MEMBER)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD.format(OTHER_MEMBER))
-    try:
+    with ApiServer({}) as kueue:  # a cluster without queues
+        connection = TrainingClient(client_configuration=Configuration(host=kueue.url))
+        monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: Cluster(connection)))
         command.status(file, "7d", as_json=False)
-    finally:
-        kueue.close()
     printed = capsys.readouterr()
     assert [line.split()[0] for line in printed.out.splitlines() if line.endswith(".25")] == ["maths"]
     assert "GPU-hours of search: MLflow shows this user no workspace of that name" in printed.err

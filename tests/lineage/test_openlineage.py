@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.tracking import manifest
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.lineage.runs import BASE, write_dataset, write_run
 
 
@@ -42,38 +41,21 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Server of the endpoint ``/api/v1/lineage``; it answers ``status``."""
 
     status = 201
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.received: list[dict[str, Any]] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Server)
-        assert self.path == "/api/v1/lineage"
-        self.server.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        assert (request.method, request.path) == ("POST", "/api/v1/lineage")
+        return self.status, b""
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("OPENLINEAGE_URL", server.url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def lineage(root: Path, *arguments: str) -> Any:
@@ -103,8 +85,9 @@ def test_server_receives_the_steps_of_the_lineage_with_digests_as_versions(root:
     done = lineage(root, "second")
     assert done.exit_code == 0, done.output
     assert f"{len(server.received)} OpenLineage events sent" in done.output
-    events = [parse(content) for content in server.received]
-    for event, content in zip(events, server.received, strict=True):
+    contents = [request.json() for request in server.received]
+    events = [parse(content) for content in contents]
+    for event, content in zip(events, contents, strict=True):
         assert Serde.to_dict(event)["eventTime"] == content["eventTime"]
         assert content["schemaURL"] == event.schemaURL
     trained = [one for one in events if one.job.name == "small.train-warmup"]
@@ -124,7 +107,7 @@ def test_server_receives_the_steps_of_the_lineage_with_digests_as_versions(root:
 
 def test_model_that_one_run_wrote_and_another_read_is_one_dataset(root: Path, server: Server) -> None:
     lineage(root, "second")
-    events = [parse(content) for content in server.received]
+    events = [parse(request.json()) for request in server.received]
     written = {(one.namespace, one.name) for event in events for one in event.outputs if "model" in one.name}
     read = {(one.namespace, one.name) for event in events for one in event.inputs}
     assert ("hopforge", "first/warmup/model") in written & read
@@ -132,9 +115,9 @@ def test_model_that_one_run_wrote_and_another_read_is_one_dataset(root: Path, se
 
 def test_repeated_events_are_equal(root: Path, server: Server) -> None:
     lineage(root, "first")
-    before = list(server.received)
+    before = [request.json() for request in server.received]
     lineage(root, "first")
-    assert server.received == before * 2
+    assert [request.json() for request in server.received] == before * 2
 
 
 def test_events_are_printed_without_a_configuration(root: Path) -> None:

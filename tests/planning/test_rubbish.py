@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
+from tests.http_server import HttpResponse, HttpServer
 from tests.planning.test_cluster_plan import CLUSTER, HOME, KUBECONFIG, RECIPE
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -31,9 +29,9 @@ OTHER: dict[str, Any] = {
     "spec": {"quota": [{"flavour": "a100"}], "resourceGroups": [{"flavors": [{"kind": 1}]}], "clusterQueue": "q"},
     "status": {"flavorsReservation": [{"kind": 1}], "conditions": [{"kind": "Active"}], "allowed": True},
 }  # fmt: skip
-ANSWERS: dict[str, tuple[int, str] | None] = {
-    "403": (403, json.dumps(REFUSED)),
-    "404": (404, json.dumps(UNKNOWN)),
+ANSWERS: dict[str, HttpResponse] = {
+    "403": (403, REFUSED),
+    "404": (404, UNKNOWN),
     "404 in plain text": (404, "404 page not found\n"),
     "nothing": None,
     "500": (500, "oops"),
@@ -42,45 +40,19 @@ ANSWERS: dict[str, tuple[int, str] | None] = {
     "a list": (200, "[1, 2]"),
     "null": (200, "null"),
     "fields that are null": (200, '{"metadata": null, "spec": null, "status": null, "items": null, "resources": null}'),
-    "another version": (200, json.dumps(OTHER)),
-    "items of another version": (200, json.dumps({"kind": "List", "items": [OTHER], "resources": [{"kind": "Thing"}]})),
+    "another version": (200, OTHER),
+    "items of another version": (200, {"kind": "List", "items": [OTHER], "resources": [{"kind": "Thing"}]}),
 }
-
-
-class Rubbish(BaseHTTPRequestHandler):
-    """Answers every request alike; None: closes the connection without an answer."""
-
-    given: tuple[int, str] | None
-
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.given is None:
-            self.close_connection = True
-            return
-        status, text = self.given
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    do_POST = do_GET
-
-    def log_message(self, *arguments: Any) -> None: ...
 
 
 @pytest.fixture(params=ANSWERS)
 def rubbish(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The kind of answers of the cluster in KUBECONFIG."""
-    handler = type("Handler", (Rubbish,), {"given": ANSWERS[request.param]})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{server.server_port}"))
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("  backend: pytorchjob\n", ""))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    yield request.param
-    server.shutdown()
-    server.server_close()
+    with HttpServer(lambda _: ANSWERS[request.param]) as server:
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=server.url))
+        yield request.param
 
 
 @pytest.mark.parametrize(

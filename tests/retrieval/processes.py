@@ -7,7 +7,6 @@ process, so that a service starts without loading a model. Where nobody is kille
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -17,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
@@ -36,6 +34,7 @@ from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.server import Server
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.retrieval.service.tokens import Tokens
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 
 HOME = Path(__file__).parents[2]
 STARTED_WITHIN = 120.0  # seconds; a busy machine
@@ -152,17 +151,15 @@ class Service(Process):
         return self
 
 
-class Embeddings(ThreadingHTTPServer):
+class Embeddings(HttpServer):
     """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
 
     While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
     loaded), once it has answered ``ungated`` texts; ``asked`` are the texts it was sent, ``texts`` those answered.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
+        super().__init__()
         self.gate = threading.Event()
         self.gate.set()
         self.asked: list[str] = []
@@ -171,38 +168,20 @@ class Embeddings(ThreadingHTTPServer):
 
     def spec(self, model: str = "hash") -> RetrievalSpec:
         """Return the recipe's name for it; under another name it is another encoder."""
-        return RetrievalSpec(encoder=f"openai:{model}@http://127.0.0.1:{self.server_address[1]}/v1", batch_size=256)
+        return RetrievalSpec(encoder=f"openai:{model}@{self.url}/v1", batch_size=256)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        texts = request.json()["input"]
+        self.asked += texts
+        if " " in texts[0] and len(self.texts) >= self.ungated:
+            self.gate.wait()
+        self.texts += texts
+        data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
+        return 200, {"object": "list", "model": "hash", "data": data, "usage": {}}
 
     def __exit__(self, *_: object) -> None:
         self.gate.set()
-        self.shutdown()
-        self.server_close()
-
-
-class _Answers(BaseHTTPRequestHandler):
-    server: Embeddings
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        self.server.asked += texts
-        if " " in texts[0] and len(self.server.texts) >= self.server.ungated:
-            self.server.gate.wait()
-        self.server.texts += texts
-        data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
-        content = json.dumps({"object": "list", "model": "hash", "data": data, "usage": {}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None: ...
+        super().__exit__()
 
 
 def _vector(text: str) -> list[float]:

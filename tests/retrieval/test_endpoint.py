@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import traceback
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.sampling.rollout import RetrieverFault
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 
 KEY = "sk-very-secret"
 
@@ -24,55 +23,39 @@ def vector(text: str) -> list[float]:
     return [float(len(text)), float(sum(map(ord, text)) % 97), 3.0]
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Answers ``/v1/embeddings`` in reverse order; refuses as often as ``refusals`` says."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__()
         self.lock = threading.Lock()
         self.requests: list[dict[str, object]] = []
         self.keys: list[str] = []
         self.refusals: list[int] = []
         self.drop = 0
+        self.name = f"openai:some-model@{self.url}/v1"
 
-    @property
-    def name(self) -> str:
-        return f"openai:some-model@http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.keys.append(str(self.headers["Authorization"]))
-            status = self.server.refusals.pop(0) if self.server.refusals else 200
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        body = request.json()
+        with self.lock:
+            self.keys.append(str(request.headers["Authorization"]))
+            status = self.refusals.pop(0) if self.refusals else 200
             if status == 200:
-                self.server.requests.append(body)
+                self.requests.append(body)
+        if status != 200:
+            return status, {"error": {"message": f"no, {KEY}"}}, {"Retry-After-Ms": "10"} if status == 429 else {}
         data = [
             {"object": "embedding", "index": at, "embedding": vector(text)} for at, text in enumerate(body["input"])
         ]
-        answer = {"object": "list", "model": body["model"], "data": data[::-1][self.server.drop :], "usage": {}}
-        content = json.dumps(answer if status == 200 else {"error": {"message": f"no, {KEY}"}}).encode()
-        self.send_response(status if self.path == "/v1/embeddings" else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        if status == 429:
-            self.send_header("Retry-After-Ms", "10")
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None: ...
+        answer = {"object": "list", "model": body["model"], "data": data[::-1][self.drop :], "usage": {}}
+        return 200 if request.path == "/v1/embeddings" else 404, answer
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Server() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def test_texts_go_in_batches_and_come_back_in_order_with_length_1(server: Server) -> None:

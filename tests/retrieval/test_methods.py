@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +31,7 @@ from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up, run
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.retrieval.processes import Embeddings, served
 
 OWN = "tests.retrieval.neighbours"
@@ -176,43 +175,23 @@ def assert_client_ignores_unknown_fields(url: str, expected: list[list[Evidence]
     """Search through a server that adds fields to every object of the service's answers."""
     refuse = threading.Event()
 
-    class Newer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.relay(None)
+    def relay(request: HttpRequest) -> HttpResponse:
+        kept = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() in ("x-corpus-digest", "content-type")
+        }
+        if refuse.is_set():
+            kept["X-Corpus-Digest"] = "other"
+        answer = httpx.request(request.method, url + request.path, content=request.body or None, headers=kept)
+        headers = {name: answer.headers[name] for name in ("X-Corpus-Digest", "Content-Type") if name in answer.headers}
+        return answer.status_code, grown(answer.json()), headers
 
-        def do_POST(self) -> None:
-            self.relay(self.rfile.read(int(self.headers["Content-Length"])))
-
-        def relay(self, body: bytes | None) -> None:
-            kept = {
-                name: value
-                for name, value in self.headers.items()
-                if name.lower() in ("x-corpus-digest", "content-type")
-            }
-            if refuse.is_set():
-                kept["X-Corpus-Digest"] = "other"
-            answer = httpx.request(self.command, url + self.path, content=body, headers=kept)
-            content = json.dumps(grown(answer.json())).encode()
-            self.send_response(answer.status_code)
-            for name in ("X-Corpus-Digest", "Content-Type"):
-                if name in answer.headers:
-                    self.send_header(name, answer.headers[name])
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Newer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with RemoteRetriever(f"http://127.0.0.1:{server.server_address[1]}") as remote:
-                assert remote.search(REQUESTS, 4) == expected
-                refuse.set()
-                with pytest.raises(UserError, match="HTTP 409: collection graph searches corpus"):
-                    remote.search(REQUESTS, 4)
-        finally:
-            server.shutdown()
+    with HttpServer(relay) as server, RemoteRetriever(server.url) as remote:
+        assert remote.search(REQUESTS, 4) == expected
+        refuse.set()
+        with pytest.raises(UserError, match="HTTP 409: collection graph searches corpus"):
+            remote.search(REQUESTS, 4)
 
 
 def grown(value: Any) -> Any:

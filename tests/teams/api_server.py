@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_server import HttpRequest, HttpServer
 
 Item = dict[str, Any]
 Fault = Callable[[str], tuple[int, Any] | None]
 
 
-class Server:
+class Server(HttpServer):
     """Objects by path; a path with ``items`` is a collection, of which a label selector selects.
 
     Args:
@@ -21,34 +20,13 @@ class Server:
     """
 
     def __init__(self, objects: dict[str, Item]) -> None:
+        super().__init__()
         self.objects = objects
         self.fault: Fault = lambda path: None
-        self.accepted: list[tuple[str, str]] = []
-        server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                split = urlsplit(self.path)
-                server.accepted.append((split.path, self.headers["Accept"]))
-                status, answer = server.answer(split.path, parse_qs(split.query).get("labelSelector", [""])[0])
-                text = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *arguments: Any) -> None: ...
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-    def answer(self, path: str, selector: str) -> tuple[int, Any]:
+    def answer(self, request: HttpRequest) -> tuple[int, Any]:
+        split = urlsplit(request.path)
+        path, selector = split.path, parse_qs(split.query).get("labelSelector", [""])[0]
         if (fault := self.fault(path)) is not None:
             return fault
         found = self.objects.get(path)

@@ -90,9 +90,8 @@ def node(name: str, gpus: int) -> Item:
 
 @pytest.fixture
 def server(rendered: dict[str, Item]) -> Iterator[Server]:
-    server = Server(json.loads(json.dumps(rendered)))
-    yield server
-    server.close()
+    with Server(json.loads(json.dumps(rendered))) as server:
+        yield server
 
 
 def cluster(server: Server) -> Cluster:
@@ -106,7 +105,7 @@ def unmet(found: list[Requirement]) -> list[str]:
 def test_cluster_that_has_everything_meets_every_requirement(server: Server) -> None:
     found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
     assert [requirement for requirement in found if requirement.state != "met"] == []
-    secrets = [accept for path, accept in server.accepted if "/secrets/" in path]
+    secrets = [request.headers["Accept"] for request in server.received if "/secrets/" in request.path]
     assert secrets == [METADATA] * 3  # values are not asked for
 
 

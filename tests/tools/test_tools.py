@@ -7,13 +7,11 @@ import math
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,6 +26,7 @@ from platform_sdk.sampling.rollout import SearchRequest, ToolFault, no_search
 from platform_sdk.tools.base import Tool, plain_argument
 from platform_sdk.tools.calculator import evaluate
 from platform_sdk.tools.load import open_tools
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.retrieval.processes import free_port
 
 SPEC: TypeAdapter[Any] = TypeAdapter(ToolSpec)
@@ -133,40 +132,21 @@ def test_function_may_return_a_whole_result_or_be_unavailable() -> None:
         pass
 
 
-class Endpoint(BaseHTTPRequestHandler):
+class Endpoint(HttpServer):
     """Echoes what it got; the first ``faults`` requests fail."""
 
     faults = 0
-    seen: ClassVar[list[tuple[str, str, str | None]]] = []
 
-    def log_message(self, *_: object) -> None: ...
-
-    def _answer(self, body: str) -> None:
-        kind = type(self)
-        kind.seen.append((self.path, body, self.headers.get("Authorization")))
-        status = 503 if kind.faults else 404 if "missing" in self.path else 200
-        kind.faults = max(0, kind.faults - 1)
-        text = f"{self.path} {body}".encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def do_GET(self) -> None:
-        self._answer("")
-
-    def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        status = 503 if self.faults else 404 if "missing" in request.path else 200
+        self.faults = max(0, self.faults - 1)
+        return status, f"{request.path} {request.body.decode()}"
 
 
 @pytest.fixture
-def endpoint() -> Iterator[str]:
-    Endpoint.faults, Endpoint.seen = 0, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        yield server
 
 
 def http(url: str, **more: Any) -> dict[str, Any]:
@@ -174,26 +154,28 @@ def http(url: str, **more: Any) -> dict[str, Any]:
     return {"type": "http", "name": "weather", "description": "d", "url": url, "arguments": arguments, **more}
 
 
-def test_http_sends_arguments_and_token_and_cuts_the_response(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_sends_arguments_and_token_and_cuts_the_response(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WEATHER", "secret")
-    with opened(http(f"{endpoint}/now", token_env="WEATHER", max_characters=14)) as tools:
+    with opened(http(f"{endpoint.url}/now", token_env="WEATHER", max_characters=14)) as tools:
         assert call(tools["weather"], city="Oslo", days=2).text == "/now?city=Oslo&days=2"[:14]
-    with opened(http(f"{endpoint}/now", method="POST")) as tools:
+    with opened(http(f"{endpoint.url}/now", method="POST")) as tools:
         assert call(tools["weather"], city="Oslo").text == '/now {"city":"Oslo"}'
-    assert [seen[2] for seen in Endpoint.seen] == ["Bearer secret", None]
-    with pytest.raises(UserError, match="MISSING has no token"), opened(http(endpoint, token_env="MISSING")):
+    assert [request.headers["Authorization"] for request in endpoint.received] == ["Bearer secret", None]
+    with pytest.raises(UserError, match="MISSING has no token"), opened(http(endpoint.url, token_env="MISSING")):
         pass
 
 
-def test_http_refusal_is_the_agents_error_and_an_outage_is_a_fault(endpoint: str) -> None:
-    with opened(http(f"{endpoint}/missing", retries=1)) as tools:
+def test_http_refusal_is_the_agents_error_and_an_outage_is_a_fault(endpoint: Endpoint) -> None:
+    with opened(http(f"{endpoint.url}/missing", retries=1)) as tools:
         result = call(tools["weather"], city="x")
         assert result.error
         assert result.text.startswith("Error : HTTP 404")
-    Endpoint.faults = 1
-    with opened(http(f"{endpoint}/now", retries=1)) as tools:
+    endpoint.faults = 1
+    with opened(http(f"{endpoint.url}/now", retries=1)) as tools:
         assert call(tools["weather"], city="x").text.startswith("/now")
-        Endpoint.faults = 9
+        endpoint.faults = 9
         with pytest.raises(ToolFault, match="tool weather: http.* is unavailable: HTTP 503"):
             call(tools["weather"], city="x")
     with opened(http("http://127.0.0.1:9/now", retries=0)) as tools, pytest.raises(ToolFault, match="refused"):

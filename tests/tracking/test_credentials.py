@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,34 +15,16 @@ from platform_sdk.execution.runs import Outcome
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.tracking import finish_run, start_run, step_run
 from platform_sdk.tracking.listing import server_rows, tracking_server
+from tests.http_server import HttpServer
 
 SECRET = "s3cr3t-t0ken"
 
 
-class Quoting(http.server.BaseHTTPRequestHandler):
-    """Refuses everything, and quotes the URL that a proxy might."""
-
-    def do_GET(self) -> None:
-        body = f"upstream http://someone:{SECRET}@host/v1 refused".encode()
-        self.send_response(400)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_PUT = do_GET
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The address, with a password, of a server that refuses everything."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quoting)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://someone:{SECRET}@127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    """The address, with a password, of a server that refuses everything, and quotes the URL that a proxy might."""
+    with HttpServer(lambda _: (400, f"upstream http://someone:{SECRET}@host/v1 refused")) as server:
+        yield f"http://someone:{SECRET}@127.0.0.1:{server.server_port}"
 
 
 def test_password_of_the_mlflow_server_is_stored_nowhere(

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -22,6 +20,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.tracking.server import Server
 from platform_sdk.tracking.store_errors import reason
 from platform_sdk.tracking.stored import Store
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.tracking.small_run import RUN, write_small_run
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -35,41 +34,20 @@ NO_PAGE = """<!doctype html>
 """
 
 
-class Recorded(BaseHTTPRequestHandler):
-    """Answers as a server of MLflow ``version`` without runs."""
-
-    version: str
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/version":
-            self._answer(200 if self.version else 404, self.version or NO_PAGE)
-        elif path == "/api/2.0/mlflow-artifacts/artifacts":
-            self._answer(200, '{"files": []}')
-        else:
-            self._answer(404, NO_RUN if path.endswith("/runs/get") else NO_PAGE)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(404, NO_PAGE)
-
-    def _answer(self, status: int, text: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @pytest.fixture
 def uri(request: pytest.FixtureRequest) -> Iterator[str]:
-    handler = type("Handler", (Recorded,), {"version": request.param})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    """The address of a server that answers as one of MLflow's version ``request.param`` without runs."""
+
+    def answer(asked: HttpRequest) -> HttpResponse:
+        path = asked.path.partition("?")[0]
+        if (asked.method, path) == ("GET", "/version"):
+            return (200, request.param) if request.param else (404, NO_PAGE)
+        if (asked.method, path) == ("GET", "/api/2.0/mlflow-artifacts/artifacts"):
+            return 200, {"files": []}
+        return 404, NO_RUN if asked.method == "GET" and path.endswith("/runs/get") else NO_PAGE
+
+    with HttpServer(answer) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize("uri", ["2.22.5", "3.0.1", "3.4.0"], indirect=True)

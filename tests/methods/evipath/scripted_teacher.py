@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
 from platform_sdk.records import Passage, Question
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
 from tests.graph.scripted_model import byte_tokenizer
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 
 TOKENIZER = byte_tokenizer()
 QUESTION = Question(
@@ -102,37 +100,16 @@ def server(script: Callable[[str, int, str], str], faults: int = 0) -> Iterator[
     """
     statuses: list[int] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
+    def reply(request: HttpRequest) -> HttpResponse:
+        if request.method == "GET":
+            return 200, {"data": [{"id": "teacher", "max_model_len": 50_000}]}
+        if len(statuses) < faults:
+            statuses.append(503)
+            return 503, {"error": "busy"}
+        ids = said(answer(TOKENIZER.decode(request.json()["prompt"]), script))
+        choice = {"finish_reason": "stop", "token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
+        statuses.append(200)
+        return 200, {"choices": [choice]}
 
-        def do_GET(self) -> None:
-            self._send(200, {"data": [{"id": "teacher", "max_model_len": 50_000}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if len(statuses) < faults:
-                statuses.append(503)
-                self._send(503, {"error": "busy"})
-                return
-            ids = said(answer(TOKENIZER.decode(body["prompt"]), script))
-            choice = {"finish_reason": "stop", "token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
-            statuses.append(200)
-            self._send(200, {"choices": [choice]})
-
-        def _send(self, status: int, content: object) -> None:
-            data = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}", statuses
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    with HttpServer(reply) as http:
+        yield http.url, statuses

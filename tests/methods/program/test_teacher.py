@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +27,12 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from tests.e2e.runs import ROOT, options, run_here
 from tests.gateway.templates import NAMES, TOOLS, tokenizer
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 
 WORLD = {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1], "years": 0.6, "seed": 7}
 BASE = ROOT / "platform_sdk/assets/world-base-react"
 SYSTEM = "Think , then use a tool or write the answer ."  # of examples/programs/plain.py
 QUESTION = re.compile(r"Question : (.*)")
-
-
-@contextmanager
-def server(status: int, content: bytes) -> Iterator[str]:
-    """Serve the same response to every request; yield the URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=served.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{served.server_port}/v1"
-    finally:
-        served.shutdown()
-        served.server_close()
 
 
 def asked(url: str) -> TaughtReply | Refusal:
@@ -76,21 +49,22 @@ def asked(url: str) -> TaughtReply | Refusal:
      b'{"choices": [{"message": {"content": "x", "tool_calls": [{"id": "1"}]}}]}'],
 )  # fmt: skip
 def test_odd_response_of_a_teacher_is_one_error(content: bytes) -> None:
-    with server(200, content) as url, pytest.raises(UserError, match="teacher big at"):
-        asked(url)
+    with HttpServer(lambda _: (200, content)) as server, pytest.raises(UserError, match="teacher big at"):
+        asked(f"{server.url}/v1")
 
 
 def test_request_that_a_teacher_refuses_is_refused_to_the_program_alone() -> None:
-    with server(400, b'{"error": {"message": "too long"}}') as url:
-        reply = asked(url)
+    with HttpServer(lambda _: (400, {"error": {"message": "too long"}})) as server:
+        reply = asked(f"{server.url}/v1")
     assert isinstance(reply, Refusal)
     assert (reply.status, "too long" in reply.message) == (400, True)
 
 
 def test_reply_of_a_teacher_has_text_that_a_file_can_hold() -> None:
     message = {"role": "assistant", "content": "\ud800 Ida"}
-    with server(200, json.dumps({"choices": [{"finish_reason": "length", "message": message}]}).encode()) as url:
-        reply = asked(url)
+    choices = [{"finish_reason": "length", "message": message}]
+    with HttpServer(lambda _: (200, {"choices": choices})) as server:
+        reply = asked(f"{server.url}/v1")
     assert isinstance(reply, TaughtReply)
     assert (reply.message.content, reply.cut) == ("? Ida", True)
 
@@ -100,37 +74,21 @@ def teacher(answers: dict[str, str], status: int = 200) -> Iterator[tuple[str, l
     """Serve a teacher that searches for the question and then gives its answer; yield its URL and its requests."""
     bodies: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            bodies.append(body | {"authorization": self.headers["Authorization"]})
-            question = QUESTION.search(body["messages"][1]["content"])[1]
-            act = f"<search>{question}</search>"
-            if len(body["messages"]) > 2:
-                act = f"<answer>{answers.get(question, 'nobody')}</answer>"
-            message = {"role": "assistant", "content": f"<think>I look . </think> {act}"}
-            reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "big"}
-            content = json.dumps(
-                reply | {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
-                if status == 200
-                else {"error": {"message": "the key secret-key is not valid"}}
-            ).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: HttpRequest) -> HttpResponse:
+        body = request.json()
+        bodies.append(body | {"authorization": request.headers["Authorization"]})
+        if status != 200:
+            return status, {"error": {"message": "the key secret-key is not valid"}}
+        question = QUESTION.search(body["messages"][1]["content"])[1]
+        act = f"<search>{question}</search>"
+        if len(body["messages"]) > 2:
+            act = f"<answer>{answers.get(question, 'nobody')}</answer>"
+        message = {"role": "assistant", "content": f"<think>I look . </think> {act}"}
+        reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "big"}
+        return 200, reply | {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", bodies
-    finally:
-        server.shutdown()
-        server.server_close()
+    with HttpServer(answer) as server:
+        yield f"{server.url}/v1", bodies
 
 
 def known_answers() -> dict[str, str]:

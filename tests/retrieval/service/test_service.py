@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+from tests.http_server import HttpServer
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
 
 REAL = RetrievalSpec(threads=1)
@@ -248,19 +248,11 @@ def test_unreadable_tokens_authorise_no_team(tmp_path: Path, monkeypatch: pytest
 
 
 def test_url_of_another_server_is_refused_at_once() -> None:
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>")
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(UserError, match=r"not an answer of a retriever service.*check retrieval.url"):
-            RemoteRetriever(f"http://127.0.0.1:{server.server_address[1]}")
-        server.shutdown()
+    with (
+        HttpServer(lambda _: (200, b"<html>")) as server,
+        pytest.raises(UserError, match=r"not an answer of a retriever service.*check retrieval.url"),
+    ):
+        RemoteRetriever(server.url)
 
 
 def test_missing_token_is_reported_with_a_remedy(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from tests.http_server import HttpRequest, HttpResponse, HttpServer
 
 
 class StubServer:
@@ -55,26 +54,8 @@ def serving(model: Path, *, deaf: bool = False) -> Iterator[tuple[str, StubServe
     """The server's URL, and what it serves."""
     served = StubServer(model, deaf=deaf)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _handle(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            answer = served.answer(self.path, json.loads(self.rfile.read(length)) if length else {})
-            content = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: HttpRequest) -> HttpResponse:
+        return 200, served.answer(request.path, request.json() if request.body else {})
 
-        do_GET = do_POST = _handle
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with HttpServer(answer) as server:
+        yield server.url, served
