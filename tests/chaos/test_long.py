@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.chaos.command import run_chaos
+
 pytestmark = [pytest.mark.e2e(minutes=4), pytest.mark.slow]
 
 
@@ -22,9 +20,4 @@ PROGRAM = ("--kills", "6", "--others", "0", "--per-run", "6", "--seed", "29")
     ids=["mygo", "arena", "program"],
 )  # fmt: skip
 def test_runs_killed_anywhere_end_as_undisturbed_ones(recipe: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", recipe, *options, "--workdir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=1800,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    run_chaos(recipe, tmp_path, *options, timeout=1800)

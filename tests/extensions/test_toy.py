@@ -27,6 +27,7 @@ from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking.traces import pieces
+from tests.chaos.command import kill_short_run
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests/extensions/toy"
@@ -110,14 +111,7 @@ def test_toy_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.e2e(minutes=1)
 def test_killed_toy_run_equals_an_undisturbed_one_and_has_a_report(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", "toy", "--short", "--json", "--workdir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    [toy] = json.loads(done.stdout)
-    undisturbed, killed = toy["runs"]
+    undisturbed, killed = kill_short_run("toy", tmp_path)
     assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
     run = Path(undisturbed["folder"]) / "run"
     learned = [r for file in sorted(run.glob("online/rollouts/*.jsonl")) for r in read_jsonl(file, Rollout)]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,10 +25,8 @@ from platform_sdk.records import Rollout
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.tools.calculator import Calculator
 from platform_sdk.tools.search import SearchTool
+from tests.chaos.command import kill_short_run
 from tests.methods.program.playing import WORLD, context, played, program, search
-
-ROOT = Path(__file__).parents[3]
-
 
 IMITATION = AgentSpec(function="tests.methods.program.react_program:answer", max_tokens=48, concurrent=1)
 
@@ -94,14 +89,7 @@ def test_failures_of_a_program_are_recorded_and_learned_from_by_nobody(
 @pytest.mark.slow  # every method's run is killed: only here do programs run
 @pytest.mark.e2e(minutes=2)
 def test_killed_run_of_a_program_resumes_to_the_same_end(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", "program", "--short", "--json", "--workdir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=900,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    [program] = json.loads(done.stdout)
-    undisturbed, killed = program["runs"]
+    undisturbed, killed = kill_short_run("program", tmp_path, timeout=900)
     assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
 
 

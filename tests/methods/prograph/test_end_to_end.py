@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,21 +10,13 @@ from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.record_files import read_log
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.online.preparation import PreparedGroup
-
-ROOT = Path(__file__).parents[3]
+from tests.chaos.command import kill_short_run
 
 
 @pytest.mark.slow  # tests/extensions/test_toy.py shows the same of a credit that prepares
 @pytest.mark.e2e(minutes=1)
 def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", "prograph", "--short", "--json", "--workdir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    [prograph] = json.loads(done.stdout)
-    undisturbed, killed = prograph["runs"]
+    undisturbed, killed = kill_short_run("prograph", tmp_path)
     assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
     online = Path(undisturbed["folder"]) / "run/online"
     prepared = [

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +14,7 @@ from platform_sdk.methods.method import RunContext, load_method
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
-
-ROOT = Path(__file__).parents[3]
+from tests.chaos.command import kill_short_run
 
 
 @pytest.mark.parametrize(
@@ -54,14 +49,7 @@ def test_search_and_retrieval_method_must_fit(tools: list[str], retrieval: str, 
 @pytest.mark.slow  # every method's run is killed: only here are tools called
 @pytest.mark.e2e(minutes=1)
 def test_killed_run_with_tools_resumes_to_the_same_end(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", "react", "--short", "--json", "--workdir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    [react] = json.loads(done.stdout)
-    undisturbed, killed = react["runs"]
+    undisturbed, killed = kill_short_run("react", tmp_path)
     assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
     rollouts = [
         rollout
