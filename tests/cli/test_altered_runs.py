@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
-from platform_sdk.errors import UserError
 from platform_sdk.files import write_text
 from platform_sdk.tracking.opened import run_of
-from tests.e2e.runs import ROOT, environment
+from tests.commands import refusal, succeed
+from tests.e2e.runs import ROOT
 from tests.methods.finished_run import finished_run, seal_run
 
 PREDICTIONS = "eval-final/predictions-world.json"
@@ -32,12 +30,6 @@ def run_dir(tmp_path: Path) -> Path:
     write_text(made / PREDICTIONS, json.dumps({"answer": {question["id"]: "Rome"}, "sp": {}}))
     seal_run(made)
     return made
-
-
-def refusal(*arguments: object) -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert isinstance(done.exception, UserError), (done.exception, done.output)
-    return str(done.exception)
 
 
 def test_metrics_of_altered_predictions_are_refused_or_marked(run_dir: Path) -> None:
@@ -122,30 +114,20 @@ def test_evaluation_of_an_altered_run_carries_the_warning_in_every_output(
     assert "or add --altered to read the run as it is" in told
     assert not evaluation.exists()
 
-    planned = called(*evaluate, "--altered", "--dry-run", "--json")
+    planned = succeed(*evaluate, "--altered", "--dry-run", "--json")
     assert file in json.loads(planned.stdout)["altered"][0]
-    printed = called(*evaluate, "--altered")
+    printed = succeed(*evaluate, "--altered")
     assert f"warning: {run_dir / file}" in printed.stderr
-    as_json = called(*evaluate, "--altered", "--json")
+    as_json = succeed(*evaluate, "--altered", "--json")
     assert file in json.loads(as_json.stdout)["altered"][0]
     assert f"warning: {run_dir / file}" in as_json.stderr
 
     warning = f"Warning: the evaluated run {run_dir} has altered files: {run_dir / file}"
     assert warning in (evaluation / "report.html").read_text()
-    called("report", evaluation, "-o", run_dir.parent / "again.html")
+    succeed("report", evaluation, "-o", run_dir.parent / "again.html")
     assert warning in (run_dir.parent / "again.html").read_text()
-    called("export", evaluation, "-o", card)
+    succeed("export", evaluation, "-o", card)
     assert warning in (card / "README.md").read_text()
-
-
-def called(*arguments: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)],
-        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.mark.parametrize("command", ["ask", "export", "report"])

@@ -17,18 +17,12 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import open_regular, writing
 from platform_sdk.outputs import write_output
+from tests.commands import refusal
 from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
 WORLD = "pipelines/mygo/world.yaml"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
-
-
-def refusal(*arguments: object) -> str:
-    """Return the one error that a command ends with."""
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert isinstance(done.exception, UserError), (done.exception, done.output)
-    return str(done.exception)
 
 
 def hand_made_run(folder: Path, name: str = "run") -> Path:

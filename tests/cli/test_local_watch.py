@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from platform_sdk.cli.local_watch import PAUSE
+from tests.commands import command_line
+from tests.e2e.runs import ROOT
 from tests.kubeflow.toy import write_toy
-
-HOME = Path(__file__).parents[2]
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command_line(*arguments), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def wait_for(path: Path) -> None:

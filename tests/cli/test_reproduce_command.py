@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps, results_of
+from tests.commands import hopforge
 from tests.refusals import refused
 from tests.sealing import sealed
 
@@ -116,11 +115,6 @@ def test_run_that_cannot_be_reproduced_is_refused_before_anything_runs(tmp_path:
     assert not (tmp_path / "again").exists()
 
 
-def hopforge(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
-
-
 def write_questions(path: Path, questions: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(question) + "\n" for question in questions))
 
@@ -130,25 +124,25 @@ def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path) -> None:
     write_questions(data, QUESTIONS)
     recipe = HOME / "pipelines/arena/world.yaml"
     first = hopforge(
-        tmp_path, "evaluate", "hopforge:world-base-arena", "--recipe", recipe, "--dataset", f"jsonl={data}",
-        "--workdir", "first", "--environment", "distractor", "--quiet",
+        "evaluate", "hopforge:world-base-arena", "--recipe", recipe, "--dataset", f"jsonl={data}",
+        "--workdir", "first", "--environment", "distractor", "--quiet", cwd=tmp_path,
     )  # fmt: skip
     assert first.returncode == 0, first.stderr
-    again = hopforge(tmp_path, "reproduce", "first", "-o", "again", "--json", "--quiet")
+    again = hopforge("reproduce", "first", "-o", "again", "--json", "--quiet", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)
     assert (found["equal"], found["circumstances"]) == (True, [])
     assert {"corpus", "policy", "eval-start"} <= {step["step"] for step in found["steps"]}
 
     write_questions(data, [QUESTIONS[0], {**QUESTIONS[1], "question": "Who drew picture 1?"}])
-    changed = hopforge(tmp_path, "reproduce", "first", "-o", "changed", "--quiet")
+    changed = hopforge("reproduce", "first", "-o", "changed", "--quiet", cwd=tmp_path)
     assert changed.returncode == 1, changed.stderr
     assert "first: not reproduced" in changed.stdout
     assert "first difference, in step corpus:\n  eval: " in changed.stdout
     assert "different when the runs began:\n  evaluation file questions.jsonl: " in changed.stdout
 
     data.unlink()
-    missing = hopforge(tmp_path, "reproduce", "first", "-o", "missing", "--quiet")
+    missing = hopforge("reproduce", "first", "-o", "missing", "--quiet", cwd=tmp_path)
     assert missing.returncode == 2
     assert "questions.jsonl" in missing.stderr
     assert not (tmp_path / "missing/manifest.jsonl").exists()

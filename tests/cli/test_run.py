@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from kfp import components
 
+from tests.commands import hopforge
+from tests.e2e.runs import ROOT
 from tests.kubeflow.toy import write_toy
-
-HOME = Path(__file__).parents[2]
-
-
-def hopforge(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=HOME, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -81,7 +74,7 @@ def test_workdir_that_cannot_be_a_directory_is_refused(recipe: Path, tmp_path: P
 def test_port_in_use_is_reported_before_any_preparation(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        options = ("--recipe", HOME / "pipelines/mygo/world.yaml", "--workdir", tmp_path / "run", "--port", port)
+        options = ("--recipe", ROOT / "pipelines/mygo/world.yaml", "--workdir", tmp_path / "run", "--port", port)
         refused = hopforge("serve", "retriever", *options)
     assert (refused.returncode, refused.stdout) == (2, "")
     [line] = refused.stderr.splitlines()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
+from tests.commands import succeed
+from tests.e2e.runs import ROOT
 
-HOME = Path(__file__).parents[2]
 SETTINGS = """
 from pydantic import BaseModel, Field
 
@@ -100,17 +99,11 @@ def test_a_step_of_ones_own_is_named_by_its_module(recipe: Path) -> None:
 
 @pytest.mark.parametrize("named", ["", "/pipeline.yaml"])
 def test_commands_find_a_method_outside_the_repository(recipe: Path, named: str) -> None:
-    def hopforge(*arguments: str) -> str:
-        path = os.pathsep.join((str(recipe.parents[3]), str(HOME)))
-        command = [sys.executable, "-m", "platform_sdk.cli", *arguments]
-        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    schema = json.loads(hopforge("schema", f"{recipe.parent}{named}"))
+    path = os.pathsep.join((str(recipe.parents[3]), str(ROOT)))
+    schema = json.loads(succeed("schema", f"{recipe.parent}{named}", PYTHONPATH=path).stdout)
     agent = schema["properties"]["parameters"]["properties"]["agent"]
     assert agent["properties"]["rounds"]["description"] == "Questions asked of the corpus."
-    assert hopforge("validate", str(recipe)) == f"{recipe}: ok (own, 3 tasks)\n"
+    assert succeed("validate", recipe, PYTHONPATH=path).stdout == f"{recipe}: ok (own, 3 tasks)\n"
 
 
 @pytest.mark.parametrize(

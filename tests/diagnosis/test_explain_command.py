@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from platform_sdk.diagnosis.facts import Facts
 from platform_sdk.diagnosis.redaction import redacted, without_secrets
 from platform_sdk.errors import UserError
 from platform_sdk.processes.peak_memory import LINE
+from tests.commands import command_line
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import wait_for
 
@@ -91,8 +91,8 @@ def test_secrets_in_facts_are_hidden(secret: str) -> None:
 @pytest.mark.slow  # a run starts in ten seconds
 def test_killed_step_of_a_real_run_is_explained(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
-    command = [sys.executable, "-m", "platform_sdk.cli", "run", recipe, "--workdir", run_dir, "--quiet"]
-    with subprocess.Popen([*command, "--set", "mode=slow"], cwd=HOME) as running:
+    command = command_line("run", recipe, "--workdir", run_dir, "--quiet", "--set", "mode=slow")
+    with subprocess.Popen(command, cwd=HOME) as running:
         pid = run_dir / "pid"
         wait_for(lambda: pid.is_file() and pid.read_text().strip() != "")
         assert explain(run_dir) == (0, f"{run_dir}: running, nothing found\n")

@@ -6,9 +6,6 @@ Everything of the toy is in ``tests/extensions/toy``; nothing elsewhere knows it
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +25,11 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking.traces import pieces
 from tests.chaos.command import kill_short_run
+from tests.commands import succeed
+from tests.e2e.runs import ROOT
 
-ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests/extensions/toy"
 RECIPE = TOY / "pipelines/toy/world.yaml"
-
-
-def hopforge(*arguments: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_shipped_code_does_not_mention_the_toy_method() -> None:
@@ -52,8 +40,8 @@ def test_shipped_code_does_not_mention_the_toy_method() -> None:
 
 
 def test_toy_recipe_is_valid_by_command_and_schema() -> None:
-    assert "ok (toy, 12 tasks)" in hopforge("validate", RECIPE)
-    schema = json.loads(hopforge("schema", TOY / "pipelines/toy/pipeline.yaml"))
+    assert "ok (toy, 12 tasks)" in succeed("validate", RECIPE).stdout
+    schema = json.loads(succeed("schema", TOY / "pipelines/toy/pipeline.yaml").stdout)
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(yaml.safe_load(RECIPE.read_text()))
     wrong = yaml.safe_load(RECIPE.read_text()) | {"parameters": {"agent": {"turns": 0}}}
@@ -63,7 +51,7 @@ def test_toy_recipe_is_valid_by_command_and_schema() -> None:
 @pytest.mark.parametrize("cluster", [False, True])
 def test_toy_recipe_compiles(cluster: bool, tmp_path: Path) -> None:
     options = ["--cluster", ROOT / "pipelines/cluster.yaml"] if cluster else []
-    hopforge("compile", RECIPE, "--output", tmp_path / "toy.yaml", *options)
+    succeed("compile", RECIPE, "--output", tmp_path / "toy.yaml", *options)
     [pipeline, *_] = yaml.safe_load_all((tmp_path / "toy.yaml").read_text())
     # On a cluster the steps stand inside an exit handler.
     dags = [pipeline["root"], *pipeline["components"].values()]

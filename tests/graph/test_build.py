@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import random
 import signal
 import subprocess
@@ -26,11 +25,11 @@ from platform_sdk.graph.graph import MANIFEST, Graph
 from platform_sdk.graph.stats import measure
 from platform_sdk.record_files import RecordError
 from platform_sdk.records import Passage, Source, Triple
+from tests.e2e.runs import ROOT, environment
 from tests.graph.conftest import PASSAGES, TRIPLES, PrepareRun
 from tests.graph.killed import SPEC
 from tests.graph.scripted_model import scripted
 
-ROOT = Path(__file__).parents[2]
 SMALL = GraphSpec(chunk_tokens=16, overlap_tokens=8)
 
 
@@ -162,9 +161,7 @@ def test_added_passages_that_are_there_already_change_nothing(
 
 def run_killed(command: str, run: Path, file: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
     arguments = [sys.executable, "-m", "tests.graph.killed", command, str(run), str(file), str(kill_at)]
-    return subprocess.run(
-        arguments, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
+    return subprocess.run(arguments, cwd=ROOT, env=environment(), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,12 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.studies.study import load_study
+from tests.commands import command_line
+from tests.e2e.runs import ROOT, environment
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import wait_for
 
-HOME = Path(__file__).parents[2]
-SHIPPED = sorted(HOME.glob("studies/*.yaml"))
+SHIPPED = sorted(ROOT.glob("studies/*.yaml"))
 
 
 def write_study(folder: Path, name: str = "study", **changes: Any) -> Path:
@@ -46,11 +45,10 @@ def write_study(folder: Path, name: str = "study", **changes: Any) -> Path:
 
 
 def hopforge(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, cwd=HOME, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command_line(*arguments), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
 
 
 def test_a_study_unrolls_to_every_combination_with_every_seed(tmp_path: Path) -> None:
@@ -76,7 +74,7 @@ def test_a_cell_is_found_by_its_recipe_whatever_the_study(tmp_path: Path) -> Non
 
 
 def test_a_cell_has_the_environment_of_its_runs_and_the_place_of_its_data_does_not_name_it(tmp_path: Path) -> None:
-    recipe = str(HOME / "pipelines/mygo/world.yaml")
+    recipe = str(ROOT / "pipelines/mygo/world.yaml")
     path = write_study(tmp_path, recipe=recipe, settings={}, axes={"size": {"small": {}}}, seeds=[4])
     here, there = (load_study(path, tmp_path, (), {"HOPFORGE_DATA": place}).cells[0] for place in ("/here", "/there"))
     assert (here.recipe.parameters["data_dir"], there.recipe.parameters["data_dir"]) == ("/here", "/there")
@@ -84,7 +82,7 @@ def test_a_cell_has_the_environment_of_its_runs_and_the_place_of_its_data_does_n
 
 
 def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
-    recipe = str(HOME / "pipelines/mygo/world.yaml")
+    recipe = str(ROOT / "pipelines/mygo/world.yaml")
     axes = {
         "data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}},
         "size": {"small": {}, "large": {"settings": {"agent.top_k": 9}}},
@@ -104,7 +102,7 @@ def test_a_level_names_the_parameter_that_gets_another_cells_model(tmp_path: Pat
             "own": {"model_of": {"paths": "demonstrations"}, "model_parameter": "teacher_model"},
         }
     }
-    recipe = str(HOME / "pipelines/evipath/world.yaml")
+    recipe = str(ROOT / "pipelines/evipath/world.yaml")
     path = write_study(tmp_path, recipe=recipe, settings={}, axes=axes, seeds=[4])
     teacher, own = load_study(path, tmp_path).cells
     assert (own.needs, own.recipe.parameters["teacher_model"]) == (teacher.run_dir, f"run:{teacher.run_dir}")
@@ -118,7 +116,7 @@ def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_writte
 ) -> None:
     monkeypatch.chdir(tmp_path)
     axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
-    path = write_study(tmp_path, recipe=str(HOME / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    path = write_study(tmp_path, recipe=str(ROOT / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
     short, whole, elsewhere = (
         load_study(path, folder).cells[1] for folder in (Path("runs"), tmp_path / "runs", tmp_path / "others")
     )
@@ -128,7 +126,7 @@ def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_writte
 
 def test_a_named_model_takes_the_place_of_another_cells(tmp_path: Path) -> None:
     axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
-    path = write_study(tmp_path, recipe=str(HOME / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    path = write_study(tmp_path, recipe=str(ROOT / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
     out = load_study(path, tmp_path, ["model=run:/results/in"]).cells[1]
     assert (out.place, out.needs, out.recipe.parameters["model"]) == (("out",), None, "run:/results/in")
 
@@ -162,7 +160,7 @@ def test_a_wrong_study_says_what_is_wrong(tmp_path: Path, changes: dict[str, Any
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HOME)
+    monkeypatch.chdir(ROOT)
     study = load_study(path, tmp_path)
     assert len({cell.run_dir for cell in study.cells}) == len(study.cells), "two cells are one and the same run"
     measured = {name for row in study.document.published for name in row} - study.document.axes.keys()
@@ -174,7 +172,7 @@ def test_cells_of_shipped_studies_have_the_world_of_their_baselines(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``study table`` refuses to compare different questions, but only after the cells have run."""
-    monkeypatch.chdir(HOME)
+    monkeypatch.chdir(ROOT)
     study = load_study(path, tmp_path)
     worlds = {cell.place: cell.recipe.parameters["dataset"].get("world") for cell in study.cells}
     compared = [(place, base) for place in study.places if (base := study.baseline(place))]
@@ -182,8 +180,8 @@ def test_cells_of_shipped_studies_have_the_world_of_their_baselines(
 
 
 def test_cells_of_world_baselines_decode_answers_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HOME)
-    cells = load_study(HOME / "studies/world-baselines.yaml", tmp_path).cells
+    monkeypatch.chdir(ROOT)
+    cells = load_study(ROOT / "studies/world-baselines.yaml", tmp_path).cells
     assert {cell.recipe.parameters["evaluation"]["temperature"] for cell in cells} == {0.0}
 
 
@@ -289,8 +287,8 @@ def test_distractor_cells_of_evipath_read_all_of_a_questions_own_passages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Figure 4 of the paper: the question's own passages are the search result; HotpotQA has 10, MuSiQue 20."""
-    monkeypatch.chdir(HOME)
-    study = load_study(HOME / "studies/evipath-main.yaml", tmp_path)
+    monkeypatch.chdir(ROOT)
+    study = load_study(ROOT / "studies/evipath-main.yaml", tmp_path)
     found = set()
     for cell in study.cells:
         if not cell.place[0].endswith("distractor"):

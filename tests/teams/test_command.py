@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from tests.commands import command_line, hopforge
 from tests.teams.files import MANIFESTS
 
 EXAMPLE = MANIFESTS / "teams.yaml"
@@ -57,12 +57,6 @@ REMEDIES = (
     "known are usual", "did you mean hotpotqa?", "give the team a name of its own", "add `admin: [user@example.com]`",
     "the team has no share of a100", "keep one, or give one another name", "once is enough",
 )  # fmt: skip
-
-
-def hopforge(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)], capture_output=True, text=True
-    )
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -168,9 +162,7 @@ def test_own_files_are_kept_and_a_foreign_folder_is_refused(tmp_path: Path) -> N
 def test_killed_rendering_is_completed_by_the_next(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert hopforge("teams", "render", EXAMPLE, "-o", whole).returncode == 0
-    process = subprocess.Popen(
-        [sys.executable, "-m", "platform_sdk.cli", "teams", "render", str(EXAMPLE), "-o", str(killed)]
-    )
+    process = subprocess.Popen(command_line("teams", "render", EXAMPLE, "-o", killed))
     deadline = time.monotonic() + 60
     while not (killed / "base").is_dir() and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import pytest
 
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.examples import Example
+from tests.e2e.runs import environment
 
 SCRIPT = Path(__file__).with_name("killed_runs.py")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow  # tests/chaos/test_short.py kills the training of a run
@@ -27,7 +26,7 @@ def test_killed_runs_end_as_the_undisturbed_one(
     finished = subprocess.run(
         [sys.executable, str(SCRIPT), str(tiny_model), str(tmp_path), selection],
         input=json.dumps([dataclasses.astuple(example) for example in dialogues]),
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -34,12 +33,12 @@ from platform_sdk.training.online.loop import OnlineResult, train_online
 from platform_sdk.training.online.preparation import PreparedGroup
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.trainer import PolicyTrainer
+from tests.e2e.runs import environment
 from tests.sampling.tiny_models import save_model
 from tests.training.online import lucky
 from tests.training.online.served import serving
 from tests.training.online.stepwise import StepProgress, history
 
-ROOT = Path(__file__).parents[3]
 Run = tuple[OnlineResult, list[Update]]
 
 
@@ -419,7 +418,7 @@ def two_processes(model: Path, base: Path, jobs: dict[str, tuple[dict[str, Any],
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
             script, str(model), str(base), json.dumps(jobs),
         ],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.sampling.models import weights_digest
+from tests.e2e.runs import environment
 from tests.sampling.tiny_models import save_model
 
 SCRIPT = Path(__file__).with_name("killed_online.py")
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ CHANGES = ("on policy, all", "prepared off policy", "iterations", "lora")
 def test_killed_runs_end_as_the_undisturbed_one(model: Path, tmp_path: Path, change: str) -> None:
     finished = subprocess.run(
         [sys.executable, str(SCRIPT), str(model), str(tmp_path), change],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr[-3000:]
