@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,17 @@ def _rank(path: Path) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Forget the developer's store, and the last test's: MLflow leaves the one it used in the environment."""
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    """Forget the developer's store and log, and the last test's: MLflow leaves its store in the environment."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _default_mlflow_store() -> Iterator[None]:
+    """Let MLflow, where it is imported, forget the store of a file's tests after them."""
+    yield
+    if "mlflow" in sys.modules:
+        sys.modules["mlflow"].set_tracking_uri(None)
 
 
 @pytest.fixture(scope="session")

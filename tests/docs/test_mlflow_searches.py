@@ -57,10 +57,8 @@ def _terms(thing: str, licence: str) -> Terms:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mlflow.MlflowClient]:
-    folder, before = tmp_path_factory.mktemp("searches"), mlflow.get_tracking_uri()
+    folder = tmp_path_factory.mktemp("searches")
     with pytest.MonkeyPatch.context() as patch:
-        for variable in ("MLFLOW_TRACKING_URI", "HOPFORGE_LOG"):
-            patch.delenv(variable, raising=False)
         real = runs.provenance
         for name, dataset, licence, place, gpu_hours in (
             (WANTED, "hotpotqa", "unknown", {"team": "search", "pipelines_run": "ID", "submitted_by": "ann"}, 100.5),
@@ -73,7 +71,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mlflow.MlflowCli
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
         yield mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.mark.parametrize("question", searches())

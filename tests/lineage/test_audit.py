@@ -23,13 +23,11 @@ from tests.lineage.runs import BASE, write_dataset, write_run
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run, and a second run that begins with the first one's model."""
     root = tmp_path_factory.mktemp("audit")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
-        data = write_dataset(root / "data")
-        model = write_run(root / "runs/first", data)
-        train = data / "train.jsonl"
-        train.write_text(train.read_text().replace("Who founded town 3", "Who runs the city 0"))
-        write_run(root / "runs/second", data, base=model)
+    data = write_dataset(root / "data")
+    model = write_run(root / "runs/first", data)
+    train = data / "train.jsonl"
+    train.write_text(train.read_text().replace("Who founded town 3", "Who runs the city 0"))
+    write_run(root / "runs/second", data, base=model)
     return root / "runs"
 
 

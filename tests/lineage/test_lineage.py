@@ -29,9 +29,7 @@ from tests.tracking.rollouts import agent, environment, rollout, trajectory
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset and the run ``first``; tests change copies of the run."""
     root = tmp_path_factory.mktemp("original")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
-        write_run(root / "runs/first", write_dataset(root / "data"))
+    write_run(root / "runs/first", write_dataset(root / "data"))
     return root
 
 

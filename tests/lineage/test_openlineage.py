@@ -27,10 +27,8 @@ from tests.lineage.runs import BASE, write_dataset, write_run
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, a run, and a second run that begins with the first one's model."""
     root = tmp_path_factory.mktemp("root")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
-        model = write_run(root / "runs/first", write_dataset(root / "data"))
-        write_run(root / "runs/second", root / "data", base=model)
+    model = write_run(root / "runs/first", write_dataset(root / "data"))
+    write_run(root / "runs/second", root / "data", base=model)
     return root
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -13,16 +12,6 @@ from platform_sdk.lineage.page import build_run_page
 from platform_sdk.tracking import finish_run
 from platform_sdk.tracking.verify import verify_run
 from tests.lineage.runs import BASE, write_dataset, write_run
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")

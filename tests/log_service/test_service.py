@@ -98,7 +98,6 @@ def test_checkpoint_is_verified_by_openssl(service: Service, tmp_path: Path) -> 
 def test_run_sends_its_end_and_is_verified_with_a_signed_checkpoint(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("HOPFORGE_LOG", service.url)
     monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "token-red")
     run_dir = tmp_path / "runs/small"
@@ -122,7 +121,6 @@ def test_another_teams_run_of_the_same_path_is_another_run(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each team has its own volume, and the same path on it."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run_dir = tmp_path / "runs/small"
     write_small_run(run_dir)
     for number, name in enumerate(("small", "gone")):
@@ -138,7 +136,6 @@ def test_another_teams_run_of_the_same_path_is_another_run(
 def test_another_teams_model_of_the_same_name_is_another_model(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("HOPFORGE_LOG", service.url)
     monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "token-red")
     folder = tmp_path / "runs"

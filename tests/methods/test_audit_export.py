@@ -42,20 +42,17 @@ def make_key(folder: Path, name: str, curve: str = "prime256v1") -> tuple[Path, 
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run that the log knows, and its signed export; another run's end is in the log too."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "HOPFORGE_LOG"):
-            environment.delenv(name, raising=False)
-        run_dir = finished_run(folder, "arena")
-        (run_dir / "eval-final/scores.json").write_text(json.dumps(SCORES))
-        seal_run(run_dir)
-        entries = manifest.read(run_dir)
-        log = Log(folder / FILE_NAME)
-        for run, start in (("other", "0" * 64), ("arena", entries[0].hash)):
-            log.append(Statement(event="run ended", run=run, start=start, head=entries[-1].head, status="FINISHED"))
-        key, _ = make_key(folder, "signer")
-        arguments = ["export", str(run_dir), "-o", str(folder / "model"), "--audit", "--key", str(key)]
-        done = CliRunner().invoke(app, arguments)
-        assert done.exit_code == 0, done.output
+    run_dir = finished_run(folder, "arena")
+    (run_dir / "eval-final/scores.json").write_text(json.dumps(SCORES))
+    seal_run(run_dir)
+    entries = manifest.read(run_dir)
+    log = Log(folder / FILE_NAME)
+    for run, start in (("other", "0" * 64), ("arena", entries[0].hash)):
+        log.append(Statement(event="run ended", run=run, start=start, head=entries[-1].head, status="FINISHED"))
+    key, _ = make_key(folder, "signer")
+    arguments = ["export", str(run_dir), "-o", str(folder / "model"), "--audit", "--key", str(key)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
     return folder
 
 

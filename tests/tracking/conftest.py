@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import mlflow
 import pytest
 
 from tests.tracking.small_run import RUN, write_small_run
-
-
-@pytest.fixture(scope="module")
-def clean_environment() -> Iterator[None]:
-    """Neither a store nor a log of the user; the store that MLflow used before is used again afterwards."""
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,6 @@ from platform_sdk.tracking import approvals
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.tracking.small_run import RUN, SCORES
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 ALIAS = "MLflow model small: alias approved"
 TAG = "MLflow model small/1: tag approved"
 SIGNED = "approval of small/1"

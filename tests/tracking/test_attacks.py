@@ -25,7 +25,6 @@ from platform_sdk.tracking.verify import verify_target
 from platform_sdk.tracking.verify_files import FileCheck
 from tests.tracking.small_run import ROLLOUTS, RUN, SCORES, TRAINED
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 Attack = tuple[Callable[[Path], object], set[tuple[str, str]]]
 """The change of the run's folder, and the kinds and things that ``verify`` finds."""
 

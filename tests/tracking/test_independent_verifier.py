@@ -156,10 +156,7 @@ def test_both_verifiers_agree_on_alterations_of_a_small_run(small: Path, data: s
     agree_on_an_alteration(small, data)
 
 
-def test_both_verifiers_of_the_log_agree_on_500_alterations(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_both_verifiers_of_the_log_agree_on_500_alterations(small: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / small.name
     shutil.copytree(small, run_dir)
     entries = manifest.read(run_dir)

@@ -6,10 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import mlflow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,16 +22,6 @@ from platform_sdk.tracking.verify import verify_run
 from tests.tracking.small_run import RUN, write_small_run
 
 OTHER = "other"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from platform_sdk.tracking.stored import Store
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.tracking.small_run import RUN, write_small_run
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 COMMANDS = (["verify"], ["audit"], ["lineage"], ["approve", "--note", "Read."])
 NO_RUN = json.dumps({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run with id=0 not found"})
 NO_PAGE = """<!doctype html>

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -20,16 +18,6 @@ from tests.chaos.outcome import mlflow as content
 RECIPE = {"pipeline": "mygo", "name": "world", "parameters": {"model": "hopforge:world-base"}}
 BASE, WARM, FINAL = "b" * 64, "c" * 64, "d" * 64
 TRAIN, EVAL, SELECTED = "1" * 64, "2" * 64, "3" * 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")

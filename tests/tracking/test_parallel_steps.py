@@ -15,7 +15,6 @@ from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.verify import verify_run
 from tests.tracking.small_run import RECIPE
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 FIRST, SECOND = "1" * 64, "2" * 64
 
 

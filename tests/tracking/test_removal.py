@@ -20,8 +20,6 @@ from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.verify import verify_run
 from tests.tracking.small_run import RECIPE, ROLLOUTS, RUN, SCORES
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
-
 
 def remove(folder: Path, *arguments: str, run: str = RUN) -> Result:
     return CliRunner().invoke(app, ["remove", run, *arguments, "--note", "Space.", "--folder", str(folder)])

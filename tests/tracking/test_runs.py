@@ -9,12 +9,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import mlflow
 import pytest
 from mlflow import MlflowClient
 
@@ -34,15 +32,6 @@ from tests.tracking.rollouts import rollout
 
 RECIPE = {"pipeline": "mygo", "name": "world", "parameters": {"dataset": {"format": "world"}, "iterations": 2}}
 FULL = "0123456789abcdef" * 4
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    before = mlflow.get_tracking_uri()
-    yield
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")

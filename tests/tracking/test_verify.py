@@ -26,7 +26,6 @@ from platform_sdk.tracking.verify import verify_run, verify_target
 from tests.tracking.small_run import BASE, RECIPE, RUN, SCORES, TRAIN, TRAINED, write_small_run
 from tests.tracking.test_attacks import edit
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 FORMAT_1 = Path(__file__).parent / "format_1"
 
 

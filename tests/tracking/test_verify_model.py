@@ -23,7 +23,6 @@ from platform_sdk.tracking.verify import verify_run, verify_target
 from platform_sdk.tracking.verify_log import LogCheck
 from tests.tracking.small_run import RUN, SCORES, TRAINED
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
 ABSENT = ("not checkable", "run directory")
 
 

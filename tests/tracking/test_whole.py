@@ -25,8 +25,6 @@ from tests.e2e.runs import TINY_START, environment, run_here
 from tests.tracking import small_run
 from tests.tracking.small_run import RUN
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
-
 TESTS = Path(__file__).parents[1]
 PIPELINES = TESTS.parent / "pipelines"
 WRITE = """
