@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx
+import pytest
 import uvicorn
 import yaml
 
@@ -152,7 +153,7 @@ class Service(Process):
 
 
 class Embeddings(HttpServer):
-    """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
+    """An encoder that costs nothing: vectors drawn from a text's hash. A key for it is in the environment.
 
     While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
     loaded), once it has answered ``ungated`` texts; ``asked`` are the texts it was sent, ``texts`` those answered.
@@ -179,9 +180,15 @@ class Embeddings(HttpServer):
         data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
         return 200, {"object": "list", "model": "hash", "data": data, "usage": {}}
 
+    def __enter__(self) -> Self:
+        self._environment = pytest.MonkeyPatch()
+        self._environment.setenv("OPENAI_API_KEY", "any")
+        return super().__enter__()
+
     def __exit__(self, *_: object) -> None:
         self.gate.set()
         super().__exit__()
+        self._environment.undo()
 
 
 def _vector(text: str) -> list[float]:

@@ -244,8 +244,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
+def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path) -> None:
     requests = [SearchRequest("Where was Ibsen born?"), SearchRequest("who knows")]
     with Embeddings() as cheap:
         specs = {method: cheap.spec().model_copy(update={"method": method}) for method in METHODS}
@@ -271,8 +270,7 @@ def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path, mo
     assert all(set(hit.entities) == set(hit.parts["entities"]) for hit in (*named, *unnamed))
 
 
-def test_hyperedges_of_added_passages_have_their_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
+def test_hyperedges_of_added_passages_have_their_titles(tmp_path: Path) -> None:
     Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")
     TripleStore([]).save(tmp_path / "corpus/triples.jsonl")
     build(tmp_path, GraphSpec())
@@ -293,10 +291,7 @@ def test_graph_methods_without_a_graph_say_how_to_build_it(tmp_path: Path) -> No
             open_retriever("anything", tmp_path, RetrievalSpec(method=method))
 
 
-def test_linked_walks_over_the_entities_of_a_graph_if_its_settings_ask_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
+def test_linked_walks_over_the_entities_of_a_graph_if_its_settings_ask_for_them(tmp_path: Path) -> None:
     Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")
     facts = tuple(
         Fact(text=f"{title} lives by the salt trade.", entities=(Mention(name=title), Mention(name="salt trade")),

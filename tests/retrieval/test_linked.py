@@ -96,13 +96,6 @@ def test_ties_go_by_id() -> None:
     assert [hit.id for hit in searched(twins, "The Same text", k=2)] == ["a", "b"]
 
 
-@pytest.fixture
-def cheap(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    with Embeddings() as server:
-        yield server
-
-
 def drawn_corpus(seed: int) -> list[Passage]:
     draw = random.Random(seed)
     names = [f"{first} {last}" for first in ("Ada", "Bela", "Cora") for last in ("Kahn", "Lund", "Moss", "Berg")]
@@ -112,11 +105,11 @@ def drawn_corpus(seed: int) -> list[Passage]:
     ]
 
 
-def test_results_do_not_depend_on_the_corpus_order_or_on_other_queries(tmp_path: Path, cheap: Embeddings) -> None:
+def test_results_do_not_depend_on_the_corpus_order_or_on_other_queries(tmp_path: Path, embeddings: Embeddings) -> None:
     passages = drawn_corpus(1)
     requests = [SearchRequest(f"Who met {name}?") for name in ("Ada Kahn", "Cora Berg", "nobody", "Bela Moss")]
     requests.append(SearchRequest("met in may"))
-    spec = cheap.spec().model_copy(update={"method": "linked"})
+    spec = embeddings.spec().model_copy(update={"method": "linked"})
     answers = []
     for order in range(3):
         run_dir = tmp_path / str(order)
@@ -130,10 +123,10 @@ def test_results_do_not_depend_on_the_corpus_order_or_on_other_queries(tmp_path:
 
 @pytest.mark.parametrize("query", ["zzz", "Zz Zz"])
 def test_ties_among_more_passages_than_candidates_go_by_id_in_any_corpus_order(
-    tmp_path: Path, cheap: Embeddings, query: str
+    tmp_path: Path, embeddings: Embeddings, query: str
 ) -> None:
     twins = [Passage(id=f"p{at:02}", title="", text="the same text") for at in range(50)]
-    spec = cheap.spec().model_copy(update={"method": "linked"})
+    spec = embeddings.spec().model_copy(update={"method": "linked"})
     for order in range(2):
         run_dir = tmp_path / str(order)
         Corpus(random.Random(order).sample(twins, len(twins))).save(run_dir / "corpus/passages.jsonl")
@@ -143,14 +136,14 @@ def test_ties_among_more_passages_than_candidates_go_by_id_in_any_corpus_order(
 
 
 @pytest.mark.parametrize("method", ["linked", "lexical", "multi_query"])
-def test_service_finds_what_the_process_finds(tmp_path: Path, cheap: Embeddings, method: str) -> None:
+def test_service_finds_what_the_process_finds(tmp_path: Path, embeddings: Embeddings, method: str) -> None:
     Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")
     requests = [
         SearchRequest("Who wrote Numb?"),
         SearchRequest("Who wrote Numb?\nWhere is Östersund?"),
         SearchRequest(""),
     ]
-    spec = cheap.spec().model_copy(update={"method": method})
+    spec = embeddings.spec().model_copy(update={"method": method})
     with open_retriever("anything", tmp_path, spec, show_progress=False) as retriever:
         expected = retriever.search(requests, 3)
     assert "Numb (song)" in [hit.title for hit in expected[0][:2]]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -47,14 +47,6 @@ REQUESTS = [SearchRequest("Where was Ada Kahn born?"), SearchRequest("Who marrie
 def run_dir(tmp_path: Path) -> Path:
     write_jsonl(tmp_path / "corpus/triples.jsonl", Triple, TRIPLES)
     return tmp_path
-
-
-@pytest.fixture
-def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
-    """An encoder that needs no loading."""
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    with Embeddings() as server:
-        yield server
 
 
 def own_spec(encoder: Embeddings, **settings: Any) -> RetrievalSpec:
@@ -112,13 +104,13 @@ def test_null_method_is_served(tmp_path: Path) -> None:
         assert remote.search(REQUESTS, 3) == [[], []]
 
 
-def test_collection_that_cannot_be_built_leaves_the_file_to_others(run_dir: Path, cheap: Embeddings) -> None:
+def test_collection_that_cannot_be_built_leaves_the_file_to_others(run_dir: Path, embeddings: Embeddings) -> None:
     def watch(done: int, rows: int) -> None:
         if rows == len(TRIPLES):  # the second collection
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        open_retriever("anything", run_dir, own_spec(cheap), show_progress=False, watch=watch)
+        open_retriever("anything", run_dir, own_spec(embeddings), show_progress=False, watch=watch)
     locked = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     subprocess.run([sys.executable, "-c", locked, str(run_dir / "index/milvus.db/LOCK")], check=True)
 
@@ -151,8 +143,8 @@ def test_method_with_two_collections_finds_facts_of_the_nearest_entities(run_dir
     assert found[0][0].entities == ("Ada Kahn", "Oslo")
 
 
-def test_service_finds_what_a_method_of_ones_own_finds_in_the_process(run_dir: Path, cheap: Embeddings) -> None:
-    spec = own_spec(cheap, entities=3)
+def test_service_finds_what_a_method_of_ones_own_finds_in_the_process(run_dir: Path, embeddings: Embeddings) -> None:
+    spec = own_spec(embeddings, entities=3)
     with open_retriever("anything", run_dir, spec, show_progress=False) as retriever:
         expected = retriever.search(REQUESTS, 4)
     collection = CollectionSpec(name="graph", run_dir=run_dir, environment="anything", retrieval=spec)
@@ -222,10 +214,10 @@ open_retriever("anything", Path(sys.argv[1]), spec, show_progress=False, watch=w
 
 @pytest.mark.parametrize(("done", "rows", "missing"), [(0, 4, 16), (0, 12, 12), (10, 12, 2)])
 def test_killed_build_of_two_collections_is_finished(
-    run_dir: Path, cheap: Embeddings, done: int, rows: int, missing: int
+    run_dir: Path, embeddings: Embeddings, done: int, rows: int, missing: int
 ) -> None:
     """Killed before the first collection, before the second, and in the midst of the second."""
-    spec = own_spec(cheap)
+    spec = own_spec(embeddings)
     command = [sys.executable, "-c", KILLED, str(run_dir), spec.model_dump_json(), str(done), str(rows)]
     path = os.pathsep.join(filter(None, sys.path))
     assert subprocess.run(command, env=os.environ | {"PYTHONPATH": path}).returncode == -signal.SIGKILL
@@ -236,9 +228,11 @@ def test_killed_build_of_two_collections_is_finished(
     assert (again.collection, again.added) == (built.collection, 0)
 
 
-def test_settings_of_ones_own_method_are_checked_before_anything_is_opened(run_dir: Path, cheap: Embeddings) -> None:
+def test_settings_of_ones_own_method_are_checked_before_anything_is_opened(
+    run_dir: Path, embeddings: Embeddings
+) -> None:
     with pytest.raises(UserError, match=rf"retrieval.settings of method {OWN}: entities: Input should be greater"):
-        open_retriever("anything", run_dir, own_spec(cheap, entities=0))
+        open_retriever("anything", run_dir, own_spec(embeddings, entities=0))
     assert not (run_dir / "index").exists()
 
 
@@ -284,19 +278,19 @@ def test_recall_counts_triples_by_text_and_other_evidence_by_title() -> None:
     ]  # fmt: skip
 
 
-def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, cheap: Embeddings) -> None:
+def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, embeddings: Embeddings) -> None:
     named = [("Q1", "Q11"), ("Q2", "Q12")]
     store = [
         Triple(head="Amberfall", relation="director", tail="Ida Roth", head_id=head, tail_id=tail)
         for head, tail in named
     ]
     write_jsonl(tmp_path / "corpus/triples.jsonl", Triple, [*store, TRIPLES[0]])
-    build_index(tmp_path, cheap.spec(), "2wiki-kg")
+    build_index(tmp_path, embeddings.spec(), "2wiki-kg")
     scopes = [
         {"head": "Q2", "head_name": "Amberfall"}, {"head": "Amberfall"}, {"head": "Q7", "head_name": "Ada Kahn"},
         {"head": "Q3", "head_name": "Amberfall"},  # an entity without triples, beside two homonyms
     ]  # fmt: skip
-    with build_retriever("2wiki-kg", tmp_path, cheap.spec()) as retriever:
+    with build_retriever("2wiki-kg", tmp_path, embeddings.spec()) as retriever:
         found = retriever.search([SearchRequest("Who directed it?", scope) for scope in scopes], 5)
     assert [[item.entities for item in items] for items in found] == [
         [("Q2", "Q12")], [("Q1", "Q11"), ("Q2", "Q12")], [("Ada Kahn", "Oslo")], [],
@@ -306,5 +300,5 @@ def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, cheap: Em
     # Recall visits as agents do: the gold head's id is not in this graph, its name is.
     gold = TRIPLES[0].model_copy(update={"head_id": "Q7"})
     asked = Question(id="q", text="Where?", answers=("Oslo",), dataset="test", gold_triples=(gold,))
-    with build_retriever("2wiki-kg", tmp_path, cheap.spec()) as retriever:
+    with build_retriever("2wiki-kg", tmp_path, embeddings.spec()) as retriever:
         assert measure_recall(retriever, ("head", "question_id"), [asked], (5,)).at == {5: 1.0}

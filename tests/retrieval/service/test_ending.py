@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.encoding import CHUNK
 from tests.retrieval.processes import Embeddings, Service, prepare_world, served, until
-
-
-@pytest.fixture
-def encoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    with Embeddings() as server:
-        yield server
 
 
 def service_of(run_dir: Path, encoder: Embeddings) -> ServiceSpec:
@@ -30,31 +20,31 @@ def service_of(run_dir: Path, encoder: Embeddings) -> ServiceSpec:
     )  # fmt: skip
 
 
-def test_a_build_is_left_unfinished_and_the_next_start_resumes_it(tmp_path: Path, encoder: Embeddings) -> None:
+def test_a_build_is_left_unfinished_and_the_next_start_resumes_it(tmp_path: Path, embeddings: Embeddings) -> None:
     rows = 3 * CHUNK
     prepare_world(tmp_path, entities=rows)
-    encoder.ungated = CHUNK
-    encoder.gate.clear()
+    embeddings.ungated = CHUNK
+    embeddings.gate.clear()
     patient = "from platform_sdk.retrieval.service import hosting; hosting.LEAVE_SECONDS = 60"  # on a busy machine
-    with Service(tmp_path, service_of(tmp_path, encoder), before=patient) as service:
-        until(lambda: f"{CHUNK} of {rows} are indexed" in told(service) and passages(encoder.asked) > CHUNK)
+    with Service(tmp_path, service_of(tmp_path, embeddings), before=patient) as service:
+        until(lambda: f"{CHUNK} of {rows} are indexed" in told(service) and passages(embeddings.asked) > CHUNK)
         service.process.send_signal(signal.SIGTERM)
         until(lambda: any("Shutting down" in line for line in service.printed))
-        encoder.gate.set()  # the request that is under way is answered, and no other is made
+        embeddings.gate.set()  # the request that is under way is answered, and no other is made
         assert service.end(signal.SIGTERM) == -signal.SIGTERM
         assert not any("was not closed" in line or "Traceback" in line for line in service.printed)
-    assert passages(encoder.asked) < rows
-    encoder.asked = []
-    with served(service_of(tmp_path, encoder)):
+    assert passages(embeddings.asked) < rows
+    embeddings.asked = []
+    with served(service_of(tmp_path, embeddings)):
         # One more than what was left: the first, which is compared.
-        assert 0 < passages(encoder.asked) <= rows - CHUNK + 1
+        assert 0 < passages(embeddings.asked) <= rows - CHUNK + 1
 
 
-def test_a_build_that_cannot_be_interrupted_is_not_waited_for(tmp_path: Path, encoder: Embeddings) -> None:
+def test_a_build_that_cannot_be_interrupted_is_not_waited_for(tmp_path: Path, embeddings: Embeddings) -> None:
     prepare_world(tmp_path)
-    encoder.gate.clear()
+    embeddings.gate.clear()
     hurried = "from platform_sdk.retrieval.service import hosting; hosting.LEAVE_SECONDS = 0.1"
-    with Service(tmp_path, service_of(tmp_path, encoder), before=hurried) as service:
+    with Service(tmp_path, service_of(tmp_path, embeddings), before=hurried) as service:
         until(lambda: "are indexed" in told(service))
         assert service.end(signal.SIGINT) == 130  # Python itself would wait for the thread
         assert any("collection world was not closed" in line for line in service.printed)

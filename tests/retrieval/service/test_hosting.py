@@ -21,30 +21,15 @@ from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
 
 WORLD = Path(__file__).parents[3] / "pipelines/mygo/world.yaml"
 BODY = {"queries": [{"query": "who"}], "k": 1}
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("world")
-    prepare_world(path)
-    return path
-
-
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    with Embeddings() as server:
-        yield server
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
+def slow() -> Iterator[Embeddings]:
     """An encoder that answers no search until its gate is opened."""
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
     with Embeddings() as server:
         server.gate.clear()
         yield server
@@ -59,12 +44,14 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def test_collection_that_fails_to_open_leaves_others_available(world: Path, tmp_path: Path, quick: Embeddings) -> None:
+def test_collection_that_fails_to_open_leaves_others_available(
+    world: Path, tmp_path: Path, embeddings: Embeddings
+) -> None:
     (tmp_path / "tokens").mkdir()
     for team in ("red", "blue"):
         (tmp_path / "tokens" / team).write_text(f"{team}-secret")
     bad = tmp_path / "bad"  # a corpus that was not prepared
-    spec = ServiceSpec(collections=(collection("bad", bad, quick, "red"), collection("good", world, quick)))
+    spec = ServiceSpec(collections=(collection("bad", bad, embeddings, "red"), collection("good", world, embeddings)))
     with (
         served(spec, Tokens(tmp_path / "tokens")) as url,
         httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
@@ -101,9 +88,9 @@ def test_collection_that_fails_to_open_leaves_others_available(world: Path, tmp_
 
 
 def test_slow_collection_build_does_not_delay_other_collections(
-    world: Path, quick: Embeddings, slow: Embeddings, caplog: pytest.LogCaptureFixture
+    world: Path, embeddings: Embeddings, slow: Embeddings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)))
+    spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, embeddings)))
     with served(spec, ready=False) as url, ThreadPoolExecutor(1) as pool:
         until(lambda: httpx.get(f"{url}/readyz", params={"collection": "quick"}).status_code == 200)
         with RemoteRetriever(url, "quick") as remote:
@@ -121,10 +108,10 @@ def test_slow_collection_build_does_not_delay_other_collections(
         assert httpx.get(f"{url}/readyz").json() == {"status": "ready", "detail": ""}
 
 
-def test_hanging_collection_fills_only_its_own_queue(world: Path, quick: Embeddings, slow: Embeddings) -> None:
+def test_hanging_collection_fills_only_its_own_queue(world: Path, embeddings: Embeddings, slow: Embeddings) -> None:
     slow.gate.set()
     spec = ServiceSpec(
-        collections=(collection("slow", world, slow), collection("quick", world, quick)),
+        collections=(collection("slow", world, slow), collection("quick", world, embeddings)),
         queue=4,
         deadline_seconds=STARTED_WITHIN,
     )

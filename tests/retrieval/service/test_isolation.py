@@ -12,21 +12,19 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens
-from tests.retrieval.processes import Embeddings, prepare_world, served, until
+from tests.retrieval.processes import Embeddings, served, until
 
 HIDDEN = "vault"
 BODY = {"queries": [{"query": "who"}], "k": 1}
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with two collections of team blue, one of team red, and one of red's that cannot be opened."""
-    world, tokens = tmp_path_factory.mktemp("world"), tmp_path_factory.mktemp("tokens")
-    prepare_world(world)
+    tokens = tmp_path_factory.mktemp("tokens")
     for team in ("red", "blue", "green"):
         (tokens / team).write_text(f"{team}-secret")
-    with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder:
-        patch.setenv("OPENAI_API_KEY", "any")
+    with Embeddings() as encoder:
         own = encoder.spec().model_copy(update={"uri": str(world / "index.db")})
 
         def collection(name: str, team: str, run_dir: Path = world) -> CollectionSpec:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import read_jsonl
@@ -17,23 +16,9 @@ from platform_sdk.records import Question
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
 
 CLIENTS = 200
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("load")
-    prepare_world(path)
-    return path
-
-
-@pytest.fixture
-def encoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    with Embeddings() as server:
-        yield server
 
 
 def service_of(run_dir: Path, encoder: Embeddings, **limits: int) -> ServiceSpec:
@@ -54,50 +39,50 @@ async def ask_all(url: str, questions: Sequence[str]) -> list[httpx.Response]:
         return await asyncio.gather(*(session.post("/v1/search", json=body) for body in bodies))
 
 
-def test_concurrent_clients_are_answered_in_two_calls(run_dir: Path, encoder: Embeddings) -> None:
-    texts = [question.text for question in read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)]
+def test_concurrent_clients_are_answered_in_two_calls(world: Path, embeddings: Embeddings) -> None:
+    texts = [question.text for question in read_jsonl(world / "corpus/questions.eval.jsonl", Question)]
     questions = [f"{at} {texts[at % len(texts)]}" for at in range(CLIENTS)]
     metrics = Metrics()
-    with served(service_of(run_dir, encoder), metrics=metrics) as url, ThreadPoolExecutor(2) as aside:
+    with served(service_of(world, embeddings), metrics=metrics) as url, ThreadPoolExecutor(2) as aside:
         calls = value(metrics, "batch_queries_count")
-        encoder.gate.clear()
+        embeddings.gate.clear()
         try:
             first = aside.submit(lambda: asyncio.run(ask_all(url, questions[:1])))
-            until(lambda: questions[0] in encoder.asked)
+            until(lambda: questions[0] in embeddings.asked)
             others = aside.submit(lambda: asyncio.run(ask_all(url, questions[1:])))
             until(lambda: value(metrics, "queue_queries") == CLIENTS - 1)
         finally:
-            encoder.gate.set()
+            embeddings.gate.set()
         answers = [*first.result(), *others.result()]
         assert value(metrics, "batch_queries_count") - calls == 2
         assert value(metrics, "queue_queries") == 0
     assert {answer.status_code for answer in answers} == {200}
-    with open_retriever("world-text", run_dir, encoder.spec(), show_progress=False) as own:
+    with open_retriever("world-text", world, embeddings.spec(), show_progress=False) as own:
         expected = own.search([SearchRequest(question) for question in questions], 3)
     found = [[(hit["id"], hit["score"]) for hit in answer.json()["results"][0]["evidence"]] for answer in answers]
     assert found == [[(one.id, one.score) for one in evidence] for evidence in expected]
 
 
-def test_clients_beyond_the_queue_limit_get_retry_after(run_dir: Path, encoder: Embeddings) -> None:
+def test_clients_beyond_the_queue_limit_get_retry_after(world: Path, embeddings: Embeddings) -> None:
     metrics = Metrics()
     with (
-        served(service_of(run_dir, encoder, queue=16, batch=8), metrics=metrics) as url,
+        served(service_of(world, embeddings, queue=16, batch=8), metrics=metrics) as url,
         ThreadPoolExecutor(2) as aside,
     ):
-        encoder.gate.clear()
+        embeddings.gate.clear()
         try:
             first = aside.submit(lambda: asyncio.run(ask_all(url, ["who is first"])))
-            until(lambda: "who is first" in encoder.asked)
+            until(lambda: "who is first" in embeddings.asked)
             waiting = aside.submit(lambda: asyncio.run(ask_all(url, [f"who is {at}" for at in range(16)])))
             until(lambda: value(metrics, "queue_queries") == 16)
             with ThreadPoolExecutor(1) as further:
                 refused = further.submit(lambda: asyncio.run(ask_all(url, ["who is late"] * CLIENTS))).result()
         finally:
-            encoder.gate.set()
+            embeddings.gate.set()
         assert {answer.status_code for answer in refused} == {429}
         assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
         assert {answer.status_code for answer in (*first.result(), *waiting.result())} == {200}
-        assert "who is late" not in encoder.asked
+        assert "who is late" not in embeddings.asked
         assert value(metrics, "queue_queries") == 0
         assert 'hopforge_retriever_errors_total{code="queue_full"} 200.0' in metrics.text()
         again = aside.submit(lambda: asyncio.run(ask_all(url, ["who is late"]))).result()

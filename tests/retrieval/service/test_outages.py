@@ -51,7 +51,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     prepare_world(directory)
     policy = save_model(directory / "policy")
     with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder, Milvus(directory / "milvus") as milvus:
-        patch.setenv("OPENAI_API_KEY", "any")
         patch.setattr("platform_sdk.retrieval.patience.LONGEST_PAUSE", 0.5)
         direct = encoder.spec().model_copy(update={"uri": milvus.uri})
         with Service(directory, service_of(directory, direct)) as service:

@@ -24,8 +24,7 @@ PREFIX = "Represent this: "
 
 @pytest.fixture(scope="module")
 def embeddings() -> Iterator[Embeddings]:
-    with pytest.MonkeyPatch.context() as patch, Embeddings() as server:
-        patch.setenv("OPENAI_API_KEY", "any")
+    with Embeddings() as server:
         yield server
 
 

@@ -27,7 +27,7 @@ from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 from tests.http_server import HttpServer
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
 
 REAL = RetrievalSpec(threads=1)
 
@@ -42,47 +42,39 @@ TOKENS = {"red": "red-secret", "blue": "blue-secret"}
 
 
 @pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("world")
-    prepare_world(path)
-    return path
-
-
-@pytest.fixture(scope="module")
 def encoder() -> Iterator[RetrievalSpec]:
     """An encoder that needs no loading."""
-    with pytest.MonkeyPatch.context() as patch, Embeddings() as server:
-        patch.setenv("OPENAI_API_KEY", "any")
+    with Embeddings() as server:
         yield server.spec()
 
 
 @pytest.fixture(scope="module")
-def queries(run_dir: Path) -> list[SearchRequest]:
-    questions = read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)
+def queries(world: Path) -> list[SearchRequest]:
+    questions = read_jsonl(world / "corpus/questions.eval.jsonl", Question)
     return [SearchRequest(question.text) for question in questions]
 
 
 @pytest.fixture(scope="module")
-def passages(run_dir: Path, encoder: RetrievalSpec) -> CollectionSpec:
-    return CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=encoder)
+def passages(world: Path, encoder: RetrievalSpec) -> CollectionSpec:
+    return CollectionSpec(name="passages", run_dir=world, environment="world-text", retrieval=encoder)
 
 
 def test_service_finds_the_same_as_an_in_process_retriever(
-    run_dir: Path, encoder: RetrievalSpec, queries: list[SearchRequest]
+    world: Path, encoder: RetrievalSpec, queries: list[SearchRequest]
 ) -> None:
-    with open_retriever("world-text", run_dir, REAL, show_progress=False) as own:
+    with open_retriever("world-text", world, REAL, show_progress=False) as own:
         expected = own.search(queries, 4)
         digest, rows = own.corpus_digest, own.index.rows
-    passages = CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=REAL)
-    triples = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder)
+    passages = CollectionSpec(name="passages", run_dir=world, environment="world-text", retrieval=REAL)
+    triples = CollectionSpec(name="facts", run_dir=world, environment="world-kg", retrieval=encoder)
     with served(ServiceSpec(collections=(passages, triples))) as url:
         by_service = RetrievalSpec(url=url, collection="passages")
-        with build_retriever("world-text", run_dir, by_service) as remote:
+        with build_retriever("world-text", world, by_service) as remote:
             assert remote.search(queries, 4) == expected
             assert remote.corpus_digest == digest
-        built = build_index(run_dir, by_service, "world-text")
+        built = build_index(world, by_service, "world-text")
         assert (built.rows, built.added, built.corpus_digest) == (rows, 0, digest)
-        fact = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple)))
+        fact = next(iter(read_jsonl(world / "corpus/triples.jsonl", Triple)))
         with RemoteRetriever(url, "facts") as graph:
             found = graph.search([SearchRequest("What is known?", {"head": fact.head})], 50)[0]
             assert fact.text in {one.text for one in found}
@@ -92,22 +84,22 @@ def test_service_finds_the_same_as_an_in_process_retriever(
         with pytest.raises(UserError, match=r"several collections.*passages, facts"):
             RemoteRetriever(url)
         with pytest.raises(UserError, match="this run's are triples"):
-            build_retriever("world-kg", run_dir, by_service)
+            build_retriever("world-kg", world, by_service)
 
 
 def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
-    run_dir: Path, encoder: RetrievalSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Path, encoder: RetrievalSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform_sdk.retrieval.service.tokens.FRESH_SECONDS", 0.0)
     metrics = Metrics()
     for team, token in TOKENS.items():
         (tmp_path / team).write_text(token + "\n")
-    graph = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder, teams=("red",))
+    graph = CollectionSpec(name="facts", run_dir=world, environment="world-kg", retrieval=encoder, teams=("red",))
     with (
         served(ServiceSpec(collections=(graph,)), Tokens(tmp_path), metrics=metrics) as url,
         httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
     ):
-        head = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple))).head
+        head = next(iter(read_jsonl(world / "corpus/triples.jsonl", Triple))).head
         asked = [
             {"query": "who", "scope": {"head": head}},
             {"query": "who"},

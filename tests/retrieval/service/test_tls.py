@@ -18,7 +18,7 @@ from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.authority import Authority, openssl
 from tests.refusals import refused
-from tests.retrieval.processes import Embeddings, prepare_world, served, until
+from tests.retrieval.processes import Embeddings, served, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -31,11 +31,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSpec]:
-    world = tmp_path_factory.mktemp("world")
-    prepare_world(world)
-    with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder:
-        patch.setenv("OPENAI_API_KEY", "any")
+def spec(world: Path) -> Iterator[ServiceSpec]:
+    with Embeddings() as encoder:
         world_text = CollectionSpec(name="world", run_dir=world, environment="world-text", retrieval=encoder.spec())
         yield ServiceSpec(collections=(world_text,))
 
