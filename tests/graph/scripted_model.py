@@ -18,11 +18,6 @@ entity<|>Oslo<|>city
 """
 
 
-class Model(Scripted):
-    def close(self) -> None:
-        pass
-
-
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE({letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -35,7 +30,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def scripted(prompts: list[str], max_model_len: int = 10_000) -> Model:
+def scripted(prompts: list[str], max_model_len: int = 10_000) -> Scripted:
     """Return an engine that answers, adds one fact when asked for more, and then has no more."""
     tokenizer = byte_tokenizer()
 
@@ -45,6 +40,4 @@ def scripted(prompts: list[str], max_model_len: int = 10_000) -> Model:
         missed = {0: ANSWER, 1: "fact<|>Yes.\n"}.get(prompt.count(MISSED), "")
         return list(tokenizer(missed + END, add_special_tokens=False)["input_ids"])
 
-    engine = Model(policy)
-    engine.tokenizer, engine.max_model_len = tokenizer, max_model_len
-    return engine
+    return Scripted(policy, tokenizer=tokenizer, max_model_len=max_model_len)

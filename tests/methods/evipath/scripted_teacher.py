@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from platform_sdk.records import Passage, Question
-from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
+from platform_sdk.sampling.engine import Request
 from tests.graph.scripted_model import byte_tokenizer
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
+from tests.methods.mygo.scripted import Scripted
 
 TOKENIZER = byte_tokenizer()
 QUESTION = Question(
@@ -50,8 +50,8 @@ def answer(prompt: str, script: Callable[[str, int, str], str]) -> str:
     return script("planner", prompt.rpartition("Question : ")[2].count("[user]Obs:"), prompt)
 
 
-class ScriptedEngine:
-    """A sampling engine that finishes requests in random order."""
+class ScriptedEngine(Scripted):
+    """A sampling engine of the teacher, which counts what it is asked; ``length``: no reply comes to its end."""
 
     weight_version = "teacher"
 
@@ -63,28 +63,13 @@ class ScriptedEngine:
         max_model_len: int = 50_000,
         seed: int = 0,
     ) -> None:
-        self.tokenizer, self.script, self.finish, self.max_model_len = TOKENIZER, script, finish, max_model_len
-        self.rng, self.waiting, self.asked = random.Random(seed), [], 0
+        def policy(request: Request) -> list[int]:
+            self.asked += 1
+            ids = said(answer(TOKENIZER.decode(request.token_ids), self.script))
+            return ids if finish == "stop" else ids[:-1]
 
-    def submit(self, request: Request) -> None:
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(request.id)
-        self.asked += 1
-        self.waiting.append(request)
-
-    def step(self) -> list[Completion]:
-        request = self.waiting.pop(self.rng.randrange(len(self.waiting)))
-        ids = said(answer(TOKENIZER.decode(request.token_ids), self.script))
-        return [Completion(request.id, tuple(ids), tuple(-0.5 for _ in ids), self.finish)]
-
-    def release(self, dialogue: str) -> None:
-        pass
-
-    def cancel(self, request_id: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        super().__init__(policy, seed, TOKENIZER, max_model_len)
+        self.script, self.asked = script, 0
 
 
 def said(text: str) -> list[int]:

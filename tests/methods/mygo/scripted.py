@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.agents.planner_messages import Medium
@@ -25,11 +25,16 @@ class Scripted:
     since no real policy misbehaves on demand. It finishes requests in random order."""
 
     weight_version = "scripted"
-    max_model_len = 1024
 
-    def __init__(self, policy: Callable[[Request], list[int]], seed: int = 0) -> None:
-        self.tokenizer, self.policy, self.rng = TOKENIZER, policy, random.Random(seed)
-        self.waiting: list[Request] = []
+    def __init__(
+        self,
+        policy: Callable[[Request], list[int]],
+        seed: int = 0,
+        tokenizer: Any = TOKENIZER,
+        max_model_len: int = 1024,
+    ) -> None:
+        self.tokenizer, self.policy, self.max_model_len = tokenizer, policy, max_model_len
+        self.rng, self.waiting = random.Random(seed), list[Request]()
 
     def submit(self, request: Request) -> None:
         if len(request.token_ids) >= self.max_model_len:
@@ -40,7 +45,7 @@ class Scripted:
         request = self.waiting.pop(self.rng.randrange(len(self.waiting)))
         room = min(request.params.max_tokens, self.max_model_len - len(request.token_ids))
         ids = self.policy(request)[:room]
-        finish: Literal["stop", "length"] = "stop" if ids and ids[-1] == END else "length"
+        finish: Literal["stop", "length"] = "stop" if ids and ids[-1] == self.tokenizer.eos_token_id else "length"
         return [Completion(request.id, tuple(ids), tuple(-0.5 for _ in ids), finish)]
 
     def release(self, dialogue: str) -> None:
@@ -48,6 +53,9 @@ class Scripted:
 
     def cancel(self, request_id: str) -> None:
         self.waiting = [r for r in self.waiting if r.id != request_id]
+
+    def close(self) -> None:
+        pass
 
 
 def say(text: str) -> list[int]:

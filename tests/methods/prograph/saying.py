@@ -10,9 +10,10 @@ from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.methods.prograph.agent import ProGraphAgent
 from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout
-from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
+from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.rollout import SearchRequest, run
 from tests.methods.arena.talking import character_tokenizer
+from tests.methods.mygo.scripted import Scripted
 
 TOKENIZER = character_tokenizer()
 QUESTION = Question(
@@ -33,27 +34,18 @@ FACTS = {
 }  # fmt: skip
 
 
-class ScriptedPolicyEngine:
+class ScriptedPolicyEngine(Scripted):
     """An engine whose policy is a function from a request and the turns taken to a text; scores by the prompt's end."""
 
     weight_version = "w"
 
     def __init__(self, says: Callable[[Request, int], str], max_model_len: int = 10_000) -> None:
-        self.tokenizer, self.says, self.max_model_len = TOKENIZER, says, max_model_len
-        self.waiting: list[Request] = []
+        def policy(request: Request) -> list[int]:
+            taken = TOKENIZER.decode(request.token_ids).count("<|assistant|>") - 1
+            return [*TOKENIZER(says(request, taken), add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
+
+        super().__init__(policy, tokenizer=TOKENIZER, max_model_len=max_model_len)
         self.scored: list[tuple[str, str]] = []
-
-    def submit(self, request: Request) -> None:
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(request.id)
-        self.waiting.append(request)
-
-    def step(self) -> list[Completion]:
-        request = self.waiting.pop()
-        taken = TOKENIZER.decode(request.token_ids).count("<|assistant|>") - 1
-        text = self.says(request, taken)
-        ids = (*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
-        return [Completion(request.id, ids, tuple(-0.5 for _ in ids), "stop")]
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
@@ -63,9 +55,6 @@ class ScriptedPolicyEngine:
             for prompt, gold in zip(prompts, continuations, strict=True)
         ]
         return [(-len(prompt) / 100, -len(prompt) / 50) for prompt in prompts]
-
-    def release(self, dialogue: str) -> None:
-        pass
 
     def cancel(self, request_id: str) -> None:
         raise AssertionError("nothing is cancelled")
