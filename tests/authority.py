@@ -1,4 +1,4 @@
-"""A certificate authority made with openssl."""
+"""Keys and a certificate authority made with openssl."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from platform_sdk.retrieval.service.tls import Certificate
 
 def openssl(*arguments: object) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def make_key(private: Path, public: Path | None = None, curve: str = "prime256v1") -> None:
+    """Write a key, and its public part if there is a file for it."""
+    openssl("ecparam", "-name", curve, "-genkey", "-noout", "-out", private)
+    if public is not None:
+        openssl("ec", "-in", private, "-pubout", "-out", public)
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,15 @@ def _default_mlflow_store() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the real data sets; the tests that need it are skipped where it is not."""
+    folder = Path(os.environ.get("HOPFORGE_DATA", HERE.parent / "../shared/data")).resolve()
+    if not (folder / "hotpotqa").is_dir():
+        pytest.skip("the real data sets are not here; HOPFORGE_DATA names their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A browser without a window; the tests that need it are skipped where there is none."""
     if not CHROMIUM.is_file():

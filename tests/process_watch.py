@@ -1,17 +1,24 @@
-"""Watching processes that a test started, or that these started."""
+"""A port for a process that a test starts, and watching processes that tests started, or that these started."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 180) -> None:
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 180, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def alive(pid: int) -> bool:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from platform_sdk.cli.local_watch import PAUSE
 from tests.commands import command_line
 from tests.e2e.runs import ROOT
 from tests.kubeflow.toy import write_toy
+from tests.process_watch import wait_for
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -22,17 +21,10 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 60
-    while not path.is_file():
-        assert time.monotonic() < until, f"{path} did not come"
-        time.sleep(PAUSE / 5)
-
-
 def test_watch_ends_with_the_run_and_an_interrupt_ends_only_the_watch(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     running = start("run", recipe, "--workdir", run_dir, "--set", "mode=slow", "--quiet")
-    wait_for(run_dir / "pid")  # of its first step, which then sleeps
+    wait_for((run_dir / "pid").is_file, seconds=60)  # of its first step, which then sleeps
     watching = start("watch", run_dir, "--json")
     assert watching.stdout is not None
     assert json.loads(watching.stdout.readline()) == {"step": "make", "state": "RUNNING"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -23,12 +22,3 @@ def plain() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of the real data sets; the tests that need it are skipped where it is not."""
-    folder = Path(os.environ.get("HOPFORGE_DATA", ROOT / "../shared/data")).resolve()
-    if not (folder / "hotpotqa").is_dir():
-        pytest.skip("the real data sets are not here; HOPFORGE_DATA names their folder")
-    return folder

@@ -21,8 +21,7 @@ from platform_sdk.gateway.programs import Attempt, Program
 from platform_sdk.gateway.sessions import Session
 from tests.gateway.test_programs import HIDING as HIDING_WITH_A_WORD
 from tests.gateway.test_programs import QUESTION, ended
-from tests.process_watch import alive, wait_for
-from tests.retrieval.processes import free_port
+from tests.process_watch import alive, free_port, wait_for
 
 SOURCE = Path(__file__).parents[2] / "images/runner/runner.c"
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import requests
 
 from tests.kubeflow.rendered import Item, built, workloads
-from tests.process_watch import wait_for
+from tests.process_watch import free_port, wait_for
 
 
 def pod() -> Item:
@@ -85,9 +84,7 @@ def mlflow_server(folder: Path) -> Iterator[Server]:
     text = file_of("basic_auth.ini").replace("postgresql+psycopg2://mlflow-db:5432/mlflow", database)
     assert database in text
     (folder / "basic_auth.ini").write_text(text)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     changed = {"--artifacts-destination": str(folder / "objects"), "--port": str(port), "--workers": "1"}
     [container] = pod()["containers"]
     words = [f"{word}={changed.get(word, value)}" if value else word

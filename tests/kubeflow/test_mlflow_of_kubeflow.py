@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.kubeflow.mlflow_server import answers
 from tests.kubeflow.test_mlflow_workspaces import Answer, Client, changes, creates, make_content, reads
 from tests.planning.test_cluster_plan import KUBECONFIG
-from tests.process_watch import wait_for
+from tests.process_watch import free_port, wait_for
 from tests.teams.files import MANIFESTS, kustomized, read, render
 from tests.teams.rights import Request, Rights, Subject
 
@@ -81,9 +80,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def url(api_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("mlflow")
     (folder / "kubeconfig").write_text(KUBECONFIG.format(url=api_server))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = [
         f"--backend-store-uri=sqlite:///{folder}/mlflow.db", f"--artifacts-destination={folder}/objects",
         "--serve-artifacts", f"--port={port}", "--workers=1", "--enable-workspaces",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import requests
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.kubeflow.mlflow_server import Server, mlflow_server, pod, run_users_job
 from tests.kubeflow.rendered import built, workloads
+from tests.process_watch import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -88,9 +88,7 @@ def test_the_job_that_creates_users_waits_until_mlflow_answers(tmp_path: Path) -
         return next(health) if request.method == "GET" else 500, b""
 
     (tmp_path / "hopforge").write_text("a-teams-password")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with ExitStack() as started:
         late = threading.Timer(3, lambda: started.enter_context(HttpServer(answer, port)))
         late.daemon = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,8 @@ from typing import Any
 import httpx
 
 from platform_sdk.tracking.log.chain import FILE_NAME
-from tests.authority import Authority
+from tests.authority import Authority, make_key
+from tests.process_watch import free_port
 
 TEAMS = ("blue", "red")
 
@@ -38,12 +38,8 @@ class Service:
         (folder / "tokens").mkdir()
         for team in TEAMS:
             (folder / "tokens" / team).write_text(f"token-{team}")
-        subprocess.run(
-            ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(self.key)], check=True
-        )
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        make_key(self.key)
+        self.port = free_port()
         self.url = f"{'https' if authority else 'http'}://127.0.0.1:{self.port}"
         self.start()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.log_service.bucket import Bucket
 from platform_sdk.tracking.log.chain import Log
 from platform_sdk.tracking.log.checkpoint import fault_of, read_checkpoint
+from tests.authority import openssl
 from tests.log_service.service import Service, statement
+from tests.process_watch import wait_for
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1",
@@ -73,19 +73,12 @@ def store() -> Iterator[Store]:
     running.stop()
 
 
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_checkpoints_of_new_entries_are_retained_in_the_bucket_and_prove_the_log(store: Store, tmp_path: Path) -> None:
     store.make("checkpoints")
     service = Service(tmp_path, "--bucket", "s3://checkpoints/project", **store.environment)
     try:
         service.post(statement(1))
-        until(lambda: any(name.startswith("project/000000001-") for name in store.names("checkpoints")))
+        wait_for(lambda: any(name.startswith("project/000000001-") for name in store.names("checkpoints")))
         service.post(statement(2))
     finally:
         service.end()
@@ -96,10 +89,8 @@ def test_checkpoints_of_new_entries_are_retained_in_the_bucket_and_prove_the_log
     checkpoint = read_checkpoint(copy)
     assert fault_of(checkpoint, entries) == ""
     assert fault_of(checkpoint, entries[:1]) != ""
-    public = subprocess.run(
-        ["openssl", "ec", "-in", str(service.key), "-pubout"], check=True, capture_output=True, text=True
-    )
-    assert checkpoint.key == public.stdout
+    openssl("ec", "-in", service.key, "-pubout", "-out", tmp_path / "public.pem")
+    assert checkpoint.key == (tmp_path / "public.pem").read_text()
     [version] = client.list_object_versions(Bucket="checkpoints", Prefix=name)["Versions"]
     with pytest.raises(ClientError, match="AccessDenied"):
         client.delete_object(Bucket="checkpoints", Key=name, VersionId=version["VersionId"])
@@ -109,13 +100,13 @@ def test_unreachable_store_refuses_no_entry_and_gets_the_next_checkpoint(store: 
     store.make("late")
     service = Service(tmp_path, "--bucket", "s3://late", **store.environment)
     try:
-        until(lambda: store.names("late"))  # the checkpoint of the empty log
+        wait_for(lambda: store.names("late"))  # the checkpoint of the empty log
         store.stop()
         assert service.post(statement(1)).status_code == 200
-        until(lambda: "a checkpoint was not stored: s3://late" in (tmp_path / "output").read_text())
+        wait_for(lambda: "a checkpoint was not stored: s3://late" in (tmp_path / "output").read_text())
         store.start()
         assert service.post(statement(2)).status_code == 200
-        until(lambda: any(name.startswith("000000002-") for name in store.names("late")))
+        wait_for(lambda: any(name.startswith("000000002-") for name in store.names("late")))
     finally:
         service.kill()
 

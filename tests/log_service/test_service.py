@@ -22,6 +22,7 @@ from platform_sdk.tracking.log.chain import Log
 from platform_sdk.tracking.verify import verify_run, verify_target
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
+from tests.authority import openssl
 from tests.log_service.service import TEAMS, Service, statement
 from tests.tracking.small_run import write_small_run
 
@@ -84,8 +85,7 @@ def test_checkpoint_is_verified_by_openssl(service: Service, tmp_path: Path) -> 
     assert (checkpoint["size"], checkpoint["head"]) == (1, entry["hash"])
     files = {name: tmp_path / name for name in ("content", "signature", "public.pem")}
     files["signature"].write_bytes(base64.b64decode(checkpoint["signature"]))
-    command = ["openssl", "ec", "-in", str(service.key), "-pubout", "-out", str(files["public.pem"])]
-    subprocess.run(command, check=True, capture_output=True)
+    openssl("ec", "-in", service.key, "-pubout", "-out", files["public.pem"])
     assert files["public.pem"].read_text() == checkpoint["key"]
     for size, expected in ((1, 0), (2, 1)):
         signed = {"head": checkpoint["head"], "size": size, "time": checkpoint["time"]}

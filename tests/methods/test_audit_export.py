@@ -23,6 +23,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.model_signature import signature_fault
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
+from tests.authority import make_key
 from tests.methods.finished_run import RECIPES, finished_run, seal_run
 from tests.methods.test_model_export import SCORES
 
@@ -30,11 +31,10 @@ ADDED = {"manifest.jsonl", "log-entries.jsonl", "checkpoint.json", "bom.cdx.json
 MODEL_SIGNING = Path(sys.executable).parent / "model_signing"
 
 
-def make_key(folder: Path, name: str, curve: str = "prime256v1") -> tuple[Path, Path]:
+def make_pair(folder: Path, name: str, curve: str = "prime256v1") -> tuple[Path, Path]:
     """Return a private and a public EC key."""
     key, public = folder / f"{name}.key", folder / f"{name}.pem"
-    subprocess.run(["openssl", "ecparam", "-name", curve, "-genkey", "-noout", "-out", str(key)], check=True)
-    subprocess.run(["openssl", "ec", "-in", str(key), "-pubout", "-out", str(public)], check=True, capture_output=True)
+    make_key(key, public, curve)
     return key, public
 
 
@@ -49,7 +49,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = Log(folder / FILE_NAME)
     for run, start in (("other", "0" * 64), ("arena", entries[0].hash)):
         log.append(Statement(event="run ended", run=run, start=start, head=entries[-1].head, status="FINISHED"))
-    key, _ = make_key(folder, "signer")
+    key, _ = make_pair(folder, "signer")
     arguments = ["export", str(run_dir), "-o", str(folder / "model"), "--audit", "--key", str(key)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
@@ -119,7 +119,7 @@ def test_each_changed_or_removed_file_is_named_with_the_signature(folder: Path, 
 def test_model_signings_own_command_accepts_the_directory_and_refuses_one_changed_byte(folder: Path) -> None:
     done = signing_tool(folder)
     assert done.returncode == 0, done.stderr
-    make_key(folder, "other")
+    make_pair(folder, "other")
     assert signing_tool(folder, "other.pem").returncode != 0
     flip(folder / "model/model.safetensors")
     assert "model.safetensors" in signing_tool(folder).stderr
@@ -140,7 +140,7 @@ def test_signature_covers_every_file_and_survives_a_move(folder: Path) -> None:
 
 
 def test_signature_of_another_key_and_a_signature_of_random_bytes_are_named(folder: Path) -> None:
-    _, other = make_key(folder, "other")
+    _, other = make_pair(folder, "other")
     assert found(folder, "--public-key", str(other)) == {("altered", "model.sig")}
     (folder / "model/model.sig").write_bytes(bytes(range(256)))
     assert found(folder, "--public-key", str(folder / "signer.pem")) == {("altered", "model.sig")}
@@ -226,7 +226,7 @@ def text_key(folder: Path) -> Path:
 
 
 def other_curve(folder: Path) -> Path:
-    return make_key(folder, "curve", "secp256k1")[0]
+    return make_pair(folder, "curve", "secp256k1")[0]
 
 
 @pytest.mark.parametrize("key", [no_key, text_key, other_curve])

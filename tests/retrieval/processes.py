@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -36,15 +36,10 @@ from platform_sdk.retrieval.service.server import Server
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.retrieval.service.tokens import Tokens
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
+from tests.process_watch import free_port, wait_for
 
 HOME = Path(__file__).parents[2]
 STARTED_WITHIN = 120.0  # seconds; a busy machine
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def prepare_world(run_dir: Path, entities: int = 40) -> None:
@@ -206,21 +201,13 @@ def served(
     thread = threading.Thread(target=uvicorn.Server.run, args=(server,))  # the service's own may end the process
     thread.start()
     try:
-        until(lambda: server.started and bool(server.servers), STARTED_WITHIN, 0.01)
+        wait_for(lambda: server.started and bool(server.servers), STARTED_WITHIN, 0.01)
         scheme = "https" if certificate else "http"
         url = f"{scheme}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         host: Host = app.state.host
         if ready:
-            until(lambda: host.status.status == "ready", STARTED_WITHIN, 0.01)
+            wait_for(lambda: host.status.status == "ready", STARTED_WITHIN, 0.01)
         yield url
     finally:
         server.should_exit = True
         thread.join()
-
-
-def until(true: Callable[[], bool], seconds: float = STARTED_WITHIN, pause: float = 0.05) -> None:
-    """Wait for something that happens elsewhere."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(pause)

@@ -19,8 +19,8 @@ from platform_sdk.retrieval import connection, encoding
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
 from platform_sdk.sampling.rollout import RetrieverFault
+from tests.process_watch import wait_for
 from tests.refusals import refused
-from tests.retrieval.processes import until
 
 DIGEST = "c0ffee" * 10 + "c0ff"
 
@@ -222,7 +222,7 @@ def test_file_in_use_by_another_process_is_waited_for_and_then_a_clear_error(
                 build(tmp_path, ["text"], Dots(), RetrievalSpec(patience_seconds=0))
             assert "waiting up to" not in caplog.text
             waiting = aside.submit(build, tmp_path, ["text"], Dots())
-            until(lambda: "waiting up to 600 s for it to end" in caplog.text)
+            wait_for(lambda: "waiting up to 600 s for it to end" in caplog.text)
             assert f"milvus.db is in use by process {holder.pid} ({sys.executable} -c" in caplog.text
             assert not waiting.done()
         finally:

@@ -27,7 +27,7 @@ from platform_sdk.tools.base import Tool, plain_argument
 from platform_sdk.tools.calculator import evaluate
 from platform_sdk.tools.load import open_tools
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
-from tests.retrieval.processes import free_port
+from tests.process_watch import free_port
 
 SPEC: TypeAdapter[Any] = TypeAdapter(ToolSpec)
 

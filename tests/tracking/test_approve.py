@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-import subprocess
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +18,7 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import approvals
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
+from tests.authority import make_key
 from tests.tracking.small_run import RUN, SCORES
 
 ALIAS = "MLflow model small: alias approved"
@@ -45,12 +45,10 @@ def execute(folder: Path, statement: str) -> None:
     database.close()
 
 
-def make_key(folder: Path, name: str, approvers: Path) -> str:
+def approver_key(folder: Path, name: str, approvers: Path) -> str:
     key = folder.parent / f"{name}.key"
     approvers.mkdir(exist_ok=True)
-    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)], check=True)
-    command = ["openssl", "ec", "-in", str(key), "-pubout", "-out", str(approvers / f"{name}.pem")]
-    subprocess.run(command, check=True, capture_output=True)
+    make_key(key, approvers / f"{name}.pem")
     return str(key)
 
 
@@ -79,7 +77,7 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 def test_withdrawn_approval_cannot_be_repeated_without_its_key(folder: Path, tmp_path: Path) -> None:
     approvers = tmp_path / "keys"
-    key = make_key(folder, "ada", approvers)
+    key = approver_key(folder, "ada", approvers)
     assert approve(folder, "--key", key, "--name", "ada").exit_code == 0
     assert approve(folder, "--key", key, "--name", "ada", "--withdraw").exit_code == 0
     log = Log(folder / FILE_NAME)
@@ -143,7 +141,7 @@ def test_edited_approval_of_the_run_in_mlflow_is_named(folder: Path) -> None:
 
 def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Path) -> None:
     approvers = tmp_path / "approvers"
-    ada, grace = make_key(folder, "ada", approvers), make_key(folder, "grace", approvers)
+    ada, grace = approver_key(folder, "ada", approvers), approver_key(folder, "grace", approvers)
     assert approve(folder, "--name", "ada", "--key", ada).exit_code == 0
     assert found(folder, "--approvers", str(approvers)) == (0, set())
     assert approve(folder, "--name", "ada", "--key", grace).exit_code == 0
@@ -156,7 +154,7 @@ def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Pa
 def test_withdrawn_signature_is_not_valid_for_another_entry(folder: Path, tmp_path: Path) -> None:
     """Copy a signature into a new entry, as someone who can write the log can."""
     approvers = tmp_path / "approvers"
-    assert approve(folder, "--name", "ada", "--key", make_key(folder, "ada", approvers)).exit_code == 0
+    assert approve(folder, "--name", "ada", "--key", approver_key(folder, "ada", approvers)).exit_code == 0
     assert approve(folder, "--withdraw").exit_code == 0
     log = Log(folder / FILE_NAME)
     signed = log.read().entries[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from platform_sdk.tracking.log.keys import SigningKey
 from platform_sdk.tracking.removal import remove_files, remove_run
 from platform_sdk.tracking.verify import verify_target
 from platform_sdk.tracking.verify_files import FileCheck
+from tests.authority import make_key
 from tests.tracking.small_run import ROLLOUTS, RUN, SCORES, TRAINED
 
 Attack = tuple[Callable[[Path], object], set[tuple[str, str]]]
@@ -293,7 +293,7 @@ def key_of(folder: Path, name: str) -> SigningKey:
     """Make an approver's key, whose public part is among the approvers' keys."""
     key, approvers = folder.parent / f"{name}.key", folder.parent / "approvers"
     approvers.mkdir(exist_ok=True)
-    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)], check=True)
+    make_key(key)
     signing = SigningKey(key)
     (approvers / f"{name}.pem").write_text(signing.public)
     return signing

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +15,7 @@ from platform_sdk.tracking.server import Server
 from platform_sdk.tracking.store_errors import reason
 from platform_sdk.tracking.stored import Store
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
+from tests.tracking.mlflow_process import plain_mlflow
 from tests.tracking.small_run import RUN, write_small_run
 
 COMMANDS = (["verify"], ["audit"], ["lineage"], ["approve", "--note", "Read."])
@@ -136,19 +131,8 @@ def test_store_that_is_missing_or_damaged_is_named_in_one_sentence(
 
 @pytest.mark.slow
 def test_run_on_a_server_is_whole_and_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    uri = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}",
-        "--artifacts-destination", str(tmp_path / "artifacts"), "--port", str(port), "--workers", "1",
-    ]  # fmt: skip
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")}
-    server = subprocess.Popen(
-        command, env=variables, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _wait_for(uri, server)
+    with plain_mlflow(tmp_path) as uri:
+        Server(uri).check()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         write_small_run(tmp_path / "runs" / RUN)
         for arguments in (
@@ -158,16 +142,3 @@ def test_run_on_a_server_is_whole_and_approved(tmp_path: Path, monkeypatch: pyte
         ):
             done = CliRunner().invoke(app, arguments)
             assert done.exit_code == 0, done.output + str(done.exception)
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
-
-
-def _wait_for(uri: str, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        assert server.poll() is None
-        try:
-            return Server(uri).check()
-        except UserError:
-            time.sleep(0.5)
-    raise AssertionError("the server did not start")

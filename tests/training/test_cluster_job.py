@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import TrainStep, launch_training
 from tests.kubeflow.training_job.api_server import ApiServer
 from tests.kubeflow.training_job.virtual_clock import VirtualClock
+from tests.process_watch import free_port
 from tests.training.test_steps import as_rollout
 
 ROOT = Path(__file__).parents[2]
@@ -44,9 +44,7 @@ ONE_THREAD = (("OMP_NUM_THREADS", "1"),)
 def started(pod: dict[str, Any], processes: int) -> subprocess.Popen[bytes]:
     """The container of a pod, with the variables that the operator would add, as the only node."""
     [container] = pod["containers"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     operator = {
         "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": str(processes),
         "PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": str(port),

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from tests.retrieval.processes import STARTED_WITHIN, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import STARTED_WITHIN, served
 
 CONNECTIONS = 8
 SEARCH = b"POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -82,7 +83,7 @@ def test_trickling_bytes_do_not_keep_a_connection_open(url: str) -> None:
             except OSError:
                 return True
 
-        until(closed)
+        wait_for(closed)
 
 
 @pytest.mark.parametrize("coding", [b"chunked", b"CHUNKED"])
@@ -100,16 +101,16 @@ def test_connections_beyond_the_bound_are_closed_and_the_others_served(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform_sdk.retrieval.service.connections.HEAD_SECONDS", STARTED_WITHIN)
-    until(lambda: answers(url))  # the connections of other tests are gone
+    wait_for(lambda: answers(url))  # the connections of other tests are gone
     held = [socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) for _ in range(CONNECTIONS)]
     try:
-        until(lambda: not answers(url))
+        wait_for(lambda: not answers(url))
         held[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert until_closed(held[0]).startswith(b"HTTP/1.1 200")
     finally:
         for connection in held:
             connection.close()
-    until(lambda: answers(url))
+    wait_for(lambda: answers(url))
 
 
 def answers(url: str) -> bool:

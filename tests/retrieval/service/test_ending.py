@@ -7,7 +7,8 @@ from pathlib import Path
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.encoding import CHUNK
-from tests.retrieval.processes import Embeddings, Service, prepare_world, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import Embeddings, Service, prepare_world, served
 
 
 def service_of(run_dir: Path, encoder: Embeddings) -> ServiceSpec:
@@ -27,9 +28,9 @@ def test_a_build_is_left_unfinished_and_the_next_start_resumes_it(tmp_path: Path
     embeddings.gate.clear()
     patient = "from platform_sdk.retrieval.service import hosting; hosting.LEAVE_SECONDS = 60"  # on a busy machine
     with Service(tmp_path, service_of(tmp_path, embeddings), before=patient) as service:
-        until(lambda: f"{CHUNK} of {rows} are indexed" in told(service) and passages(embeddings.asked) > CHUNK)
+        wait_for(lambda: f"{CHUNK} of {rows} are indexed" in told(service) and passages(embeddings.asked) > CHUNK)
         service.process.send_signal(signal.SIGTERM)
-        until(lambda: any("Shutting down" in line for line in service.printed))
+        wait_for(lambda: any("Shutting down" in line for line in service.printed))
         embeddings.gate.set()  # the request that is under way is answered, and no other is made
         assert service.end(signal.SIGTERM) == -signal.SIGTERM
         assert not any("was not closed" in line or "Traceback" in line for line in service.printed)
@@ -45,7 +46,7 @@ def test_a_build_that_cannot_be_interrupted_is_not_waited_for(tmp_path: Path, em
     embeddings.gate.clear()
     hurried = "from platform_sdk.retrieval.service import hosting; hosting.LEAVE_SECONDS = 0.1"
     with Service(tmp_path, service_of(tmp_path, embeddings), before=hurried) as service:
-        until(lambda: "are indexed" in told(service))
+        wait_for(lambda: "are indexed" in told(service))
         assert service.end(signal.SIGINT) == 130  # Python itself would wait for the thread
         assert any("collection world was not closed" in line for line in service.printed)
 

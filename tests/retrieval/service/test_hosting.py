@@ -21,7 +21,8 @@ from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served
 
 WORLD = Path(__file__).parents[3] / "pipelines/mygo/world.yaml"
 BODY = {"queries": [{"query": "who"}], "k": 1}
@@ -83,7 +84,7 @@ def test_collection_that_fails_to_open_leaves_others_available(
             RemoteRetriever(url, "bad", patience=0.01)
 
         shutil.copytree(world / "corpus", bad / "corpus")  # and then it is, without a restart
-        until(lambda: red.get("/readyz", params={"collection": "bad"}).status_code == 200)
+        wait_for(lambda: red.get("/readyz", params={"collection": "bad"}).status_code == 200)
         assert red.post("/v1/search", json=BODY | {"collection": "bad"}).status_code == 200
 
 
@@ -92,7 +93,7 @@ def test_slow_collection_build_does_not_delay_other_collections(
 ) -> None:
     spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, embeddings)))
     with served(spec, ready=False) as url, ThreadPoolExecutor(1) as pool:
-        until(lambda: httpx.get(f"{url}/readyz", params={"collection": "quick"}).status_code == 200)
+        wait_for(lambda: httpx.get(f"{url}/readyz", params={"collection": "quick"}).status_code == 200)
         with RemoteRetriever(url, "quick") as remote:
             assert len(remote.search([SearchRequest("who")], 1)[0]) == 1
         assert refused(httpx.post(f"{url}/v1/search", json=BODY | {"collection": "slow"})) == (503, "loading")
@@ -100,7 +101,7 @@ def test_slow_collection_build_does_not_delay_other_collections(
         assert (ready.status_code, ready.json()["status"]) == (503, "loading")
         assert ready.json()["detail"].startswith("collection slow: ")
         waiting = pool.submit(RemoteRetriever, url, "slow")
-        until(lambda: "waiting up to" in caplog.text)
+        wait_for(lambda: "waiting up to" in caplog.text)
         assert not waiting.done()
         slow.gate.set()
         with waiting.result() as remote:
@@ -129,9 +130,9 @@ def test_hanging_collection_fills_only_its_own_queue(world: Path, embeddings: Em
 
         try:
             hanging = [pool.submit(ask, "slow", "who is under way")]
-            until(lambda: "who is under way" in slow.asked)
+            wait_for(lambda: "who is under way" in slow.asked)
             hanging += [pool.submit(ask, "slow", f"who is {number}") for number in range(4)]
-            until(lambda: 'queue_queries{collection="slow"} 4.0' in metrics.text())
+            wait_for(lambda: 'queue_queries{collection="slow"} 4.0' in metrics.text())
             assert ask("slow", "who is too many") == 429
             assert [ask("quick", f"who is {number}") for number in range(20)] == [200] * 20
             assert not any(one.done() for one in hanging)

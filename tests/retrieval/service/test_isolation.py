@@ -12,7 +12,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens
-from tests.retrieval.processes import Embeddings, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import Embeddings, served
 
 HIDDEN = "vault"
 BODY = {"queries": [{"query": "who"}], "k": 1}
@@ -80,7 +81,7 @@ def test_responses_never_name_a_collection_of_another_team(url: str, team: str |
 
 def test_own_team_sees_why_its_collection_is_not_open(url: str) -> None:
     with client(url, "red") as red:
-        until(lambda: red.get("/readyz").status_code == 200)
+        wait_for(lambda: red.get("/readyz").status_code == 200)
         assert f"collection {HIDDEN}-absent: " in red.get("/readyz").json()["detail"]
         assert red.get("/readyz", headers={"Authorization": "Bearer wrong"}).status_code == 401
 

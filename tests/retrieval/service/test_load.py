@@ -16,7 +16,8 @@ from platform_sdk.records import Question
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served
 
 CLIENTS = 200
 
@@ -48,9 +49,9 @@ def test_concurrent_clients_are_answered_in_two_calls(world: Path, embeddings: E
         embeddings.gate.clear()
         try:
             first = aside.submit(lambda: asyncio.run(ask_all(url, questions[:1])))
-            until(lambda: questions[0] in embeddings.asked)
+            wait_for(lambda: questions[0] in embeddings.asked)
             others = aside.submit(lambda: asyncio.run(ask_all(url, questions[1:])))
-            until(lambda: value(metrics, "queue_queries") == CLIENTS - 1)
+            wait_for(lambda: value(metrics, "queue_queries") == CLIENTS - 1)
         finally:
             embeddings.gate.set()
         answers = [*first.result(), *others.result()]
@@ -72,9 +73,9 @@ def test_clients_beyond_the_queue_limit_get_retry_after(world: Path, embeddings:
         embeddings.gate.clear()
         try:
             first = aside.submit(lambda: asyncio.run(ask_all(url, ["who is first"])))
-            until(lambda: "who is first" in embeddings.asked)
+            wait_for(lambda: "who is first" in embeddings.asked)
             waiting = aside.submit(lambda: asyncio.run(ask_all(url, [f"who is {at}" for at in range(16)])))
-            until(lambda: value(metrics, "queue_queries") == 16)
+            wait_for(lambda: value(metrics, "queue_queries") == 16)
             with ThreadPoolExecutor(1) as further:
                 refused = further.submit(lambda: asyncio.run(ask_all(url, ["who is late"] * CLIENTS))).result()
         finally:

@@ -23,8 +23,9 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, SearchFunction, SearchRequest, look_up, run
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from tests.process_watch import wait_for
 from tests.refusals import refused
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, Milvus, Process, Service, prepare_world, served, until
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, Milvus, Process, Service, prepare_world, served
 from tests.sampling.tiny_models import VOCABULARY, save_model
 
 TURNS = 3
@@ -105,7 +106,7 @@ def away_until_missed(process: Process, log: pytest.LogCaptureFixture, aside: Th
     process.end(signal.SIGKILL)
 
     def back() -> None:
-        until(lambda: "waiting up to" in log.text)
+        wait_for(lambda: "waiting up to" in log.text)
         process.start()
 
     aside.submit(back)
@@ -153,7 +154,7 @@ def test_concurrent_clients_are_answered_despite_kills_of_milvus_and_service(pla
 
         def until_answered() -> None:
             before = sum(answered)
-            until(lambda: sum(answered) > before + len(answered) or any(done.done() for done in clients), pause=0.01)
+            wait_for(lambda: sum(answered) > before + len(answered) or any(done.done() for done in clients), pause=0.01)
 
         try:
             for process in (place.milvus, place.service, place.milvus):
@@ -184,7 +185,7 @@ def test_patience_ends_with_one_clear_error(place: Place) -> None:
 def test_a_service_that_starts_before_milvus_gets_ready_when_milvus_does(place: Place) -> None:
     place.milvus.end()
     with Service(place.run_dir, service_of(place.run_dir, place.direct)) as early:
-        until(lambda: early.status()[1].get("status") == "failed")
+        wait_for(lambda: early.status()[1].get("status") == "failed")
         code, status = early.status()
         assert code == 503
         assert "Milvus" in status["detail"]
@@ -203,12 +204,12 @@ def test_terminated_service_answers_accepted_requests_and_ends(place: Place) -> 
             with ThreadPoolExecutor(1) as pool:
                 body = {"queries": [{"query": "who"}], "k": 1}
                 under_way = pool.submit(httpx.post, f"{service.url}/v1/search", json=body, timeout=STARTED_WITHIN)
-                until(lambda: 'encode_seconds_count{collection="world"} 1.0' in httpx.get(service.metrics_url).text)
+                wait_for(lambda: 'encode_seconds_count{collection="world"} 1.0' in httpx.get(service.metrics_url).text)
                 service.process.send_signal(signal.SIGTERM)
                 stopping = (503, {"status": "stopping", "detail": "the service is shutting down"})
-                until(lambda: service.status() == stopping, pause=0.01)
+                wait_for(lambda: service.status() == stopping, pause=0.01)
                 assert not under_way.done()
-                until(lambda: service.status() == (0, {}))  # the drain is over, and nothing new is taken
+                wait_for(lambda: service.status() == (0, {}))  # the drain is over, and nothing new is taken
                 assert not under_way.done()
                 place.milvus.process.send_signal(signal.SIGCONT)
                 assert under_way.result().status_code == 200
@@ -234,7 +235,7 @@ def test_hanging_milvus_call_is_abandoned_after_its_deadline(place: Place) -> No
             assert (patient.status_code, patient.json()["error"]["code"]) == (503, "retriever_fault")
         finally:
             place.milvus.process.send_signal(signal.SIGCONT)
-        until(lambda: ask("who will it be").status_code == 200)
+        wait_for(lambda: ask("who will it be").status_code == 200)
 
 
 def test_fault_without_patience_is_raised_at_once(place: Place) -> None:
@@ -253,4 +254,4 @@ def test_fault_without_patience_is_raised_at_once(place: Place) -> None:
             except RetrieverFault:
                 return False
 
-        until(answers)
+        wait_for(answers)

@@ -17,7 +17,8 @@ from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import Embeddings, free_port, prepare_world, served
+from tests.process_watch import free_port
+from tests.retrieval.processes import Embeddings, prepare_world, served
 
 PREFIX = "Represent this: "
 

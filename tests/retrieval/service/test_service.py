@@ -27,7 +27,8 @@ from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 from tests.http_server import HttpServer
-from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served, until
+from tests.process_watch import wait_for
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, served
 
 REAL = RetrievalSpec(threads=1)
 
@@ -214,10 +215,10 @@ def test_queries_of_disconnected_clients_are_dropped(passages: CollectionSpec, m
                 content = json.dumps(body(7)).encode()
                 head = f"POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
                 leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
-                until(lambda: value(metrics, "queue_queries") == 7)
-            until(lambda: value(metrics, "queue_queries") == 0)  # nothing else ends it: the deadline is far
+                wait_for(lambda: value(metrics, "queue_queries") == 7)
+            wait_for(lambda: value(metrics, "queue_queries") == 0)  # nothing else ends it: the deadline is far
             last = pool.submit(ask, 2)
-            until(lambda: value(metrics, "queue_queries") == 2)
+            wait_for(lambda: value(metrics, "queue_queries") == 2)
         finally:
             free.set()
         assert (first.result(), last.result()) == (200, 200)
@@ -289,7 +290,7 @@ def test_searches_wait_for_an_unavailable_service(
         expected = remote.search(queries, 2)
     with ThreadPoolExecutor(1) as pool, remote:
         waiting = pool.submit(remote.search, queries, 2)
-        until(lambda: "waiting up to" in caplog.text)
+        wait_for(lambda: "waiting up to" in caplog.text)
         assert not waiting.done()
         with served(spec, port=port):
             assert waiting.result(STARTED_WITHIN) == expected
@@ -317,7 +318,7 @@ def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(remote.search, queries, 2)
-            until(lambda: "waiting up to" in caplog.text)
+            wait_for(lambda: "waiting up to" in caplog.text)
             assert not waiting.done()
             away.clear()
             assert waiting.result(STARTED_WITHIN) == expected

@@ -17,8 +17,9 @@ from platform_sdk.retrieval.remote import AUTHORITY, RemoteRetriever
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.authority import Authority, openssl
+from tests.process_watch import wait_for
 from tests.refusals import refused
-from tests.retrieval.processes import Embeddings, served, until
+from tests.retrieval.processes import Embeddings, served
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -73,7 +74,7 @@ def test_renewed_certificate_is_used_without_a_restart(
         renewed = authority.issue("renewed")
         shutil.copy(renewed.key, used.key)  # for a moment the two files do not fit each other
         shutil.copy(renewed.certificate, used.certificate)
-        until(lambda: reachable(url))
+        wait_for(lambda: reachable(url))
 
 
 def test_mismatched_certificate_files_are_refused_with_the_reason(authority: Authority, tmp_path: Path) -> None:
