@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from platform_sdk.data.licences import UNKNOWN
 from platform_sdk.lineage.audit import Audit
 from platform_sdk.lineage.audit_text import NO_JUDGEMENT, approval_line, gold_line, outcome_of, thresholds_line
 from platform_sdk.lineage.graph import Graph
-from platform_sdk.lineage.licences import UNKNOWN
 from platform_sdk.lineage.text import trees
 from platform_sdk.pages import render
 

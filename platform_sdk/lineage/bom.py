@@ -13,13 +13,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.data.licences import SHIPPED, UNKNOWN
+from platform_sdk.data.licences import GENERATED, SHIPPED, UNKNOWN
 from platform_sdk.errors import UserError
 from platform_sdk.lineage.extra import audit_packages
 from platform_sdk.lineage.graph import Node
 from platform_sdk.lineage.model_facts import Licensed, ModelFacts, TrainingRun
 from platform_sdk.lineage.products import SOURCES
-from platform_sdk.lineage.terms import GENERATED
 
 if TYPE_CHECKING:
     from cyclonedx.model.bom import Bom

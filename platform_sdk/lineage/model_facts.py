@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.struct import Struct
+from platform_sdk.data.licences import UNKNOWN
 from platform_sdk.files import read_object
 from platform_sdk.lineage.graph import Graph, Node
-from platform_sdk.lineage.licences import UNKNOWN, Licence, dataset_licences, model_licence
 from platform_sdk.lineage.terms import canonical
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
@@ -45,9 +45,12 @@ class Score(Struct):
     high: float | None
 
 
-class Licensed(Licence):
-    """Licence and revision of a dataset or a base model."""
+class Licensed(Struct):
+    """Licence and revision of a dataset or a base model; ``source`` names the statement of the licence."""
 
+    thing: str
+    licence: str
+    source: str
     revision: str = UNKNOWN
 
 
@@ -92,7 +95,7 @@ def model_facts(model: str, graph: Graph, folder: Path) -> ModelFacts:
 def _licences(
     runs: list[str], recipes: dict[str, dict[str, Any]], roots: Iterable[Node], folder: Path
 ) -> Iterator[Licensed]:
-    """Yield the licences that the manifests record; for runs older than this record, the statements as they are now."""
+    """Yield the licences that the manifests record; ``unknown`` for runs without such a record, e.g. older ones."""
     recorded: list[Licensed] = []
     for run in runs:
         own = [
@@ -102,15 +105,17 @@ def _licences(
         ]
         recorded += own
         if not any(one.thing.startswith("dataset ") for one in own):
-            yield from map(_licensed, dataset_licences(recipes[run]["parameters"].get("dataset") or {}))
+            dataset = recipes[run]["parameters"].get("dataset") or {}
+            parts = dataset.get("mixture") or [dataset]
+            yield from (_unrecorded(f"dataset {part.get('format', UNKNOWN)}") for part in parts)
     yield from recorded
     if not any(one.thing.startswith("model ") for one in recorded):
         bases = [node.names[0] for node in roots if node.kind == "model" and node.names]
-        yield from (_licensed(model_licence(name, recipes.values())) for name in bases)
+        yield from (_unrecorded(f"model {name}") for name in bases)
 
 
-def _licensed(licence: Licence) -> Licensed:
-    return Licensed(thing=licence.thing, licence=canonical(licence.licence), source=licence.source)
+def _unrecorded(thing: str) -> Licensed:
+    return Licensed(thing=thing, licence=UNKNOWN, source="no record")
 
 
 def evaluations(model: str, graph: Graph) -> list[Node]:

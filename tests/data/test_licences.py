@@ -77,6 +77,8 @@ def test_licence_changes_no_digest_of_the_data(tmp_path: Path) -> None:
         (None, "unknown"),
         ("---\nlicense: llama3.1\nbase_model: x\n---\n# Model\n", "llama3.1"),
         ("# Model\nlicense: MIT\n", "unknown"),
+        ("---\nlicense: other\nlicense_name: qwen-research\n---\nText.", "qwen-research"),
+        ("---\nlicense: other\n---\n", "unknown"),
         ("---\nlicense: [broken\n---\n", "unknown"),
         ("---\ntags: [qa]\n---\n", "unknown"),
     ],

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
-from platform_sdk.lineage.licences import UNKNOWN, dataset_licences, model_licence
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.lineage.runs import BASE, write_dataset, write_run
@@ -95,20 +94,6 @@ def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:
     assert "neither a model nor a run that trained one" in str(done.exception)
 
 
-def test_licences_are_stated_or_unknown(tmp_path: Path) -> None:
-    mixture = {"format": "mixed", "mixture": [{"format": "hotpotqa"}, {"format": "jsonl"}]}
-    assert [one.licence for one in dataset_licences(mixture)] == ["CC BY-SA 4.0", UNKNOWN]
-    assert model_licence(str(tmp_path), []).licence == UNKNOWN
-    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\nText.")
-    assert model_licence(str(tmp_path), []).licence == "mit"
-    (tmp_path / "README.md").write_text("---\nlicense: other\nlicense_name: qwen-research\n---\nText.")
-    assert model_licence(str(tmp_path), []).licence == "qwen-research"
-    (tmp_path / "README.md").write_text("---\n[broken\n---\n")
-    assert model_licence(str(tmp_path), []).licence == UNKNOWN
-    shipped = {"parameters": {"model": "hopforge:world-base"}}
-    assert model_licence("/somewhere/world-base", [shipped]).licence == "Apache-2.0"
-
-
 def test_audit_shows_approvals_of_the_weights_and_checks_their_signatures(folder: Path, tmp_path: Path) -> None:
     runs = Path(shutil.copytree(folder, tmp_path / "runs"))
     weights = audit(runs, "second")["model"]["digest"]
@@ -124,13 +109,13 @@ def test_audit_shows_approvals_of_the_weights_and_checks_their_signatures(folder
     assert checked["fault"] == "the name Ada is a claim without a signature"
 
 
-def relicense(run_dir: Path) -> None:
-    """Rewrite a manifest, with a valid chain, as that of a run on HotpotQA: the audit reads licences there."""
+def rewrite(run_dir: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the entries of a manifest and chain them anew."""
     path = run_dir / manifest.FILE_NAME
-    text = path.read_text().replace("dataset jsonl", "dataset hotpotqa")
     previous, lines = manifest.GENESIS, []
-    for line in text.replace('"licence":"unknown"', '"licence":"CC BY-SA 4.0"').splitlines():
+    for line in path.read_text().splitlines():
         entry = json.loads(line)
+        change(entry)
         del entry["hash"]
         entry["previous"] = previous
         previous = manifest.digest_of(entry)
@@ -138,12 +123,32 @@ def relicense(run_dir: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def relicense(entry: dict[str, Any]) -> None:
+    for one in entry.get("licences", ()):
+        one |= {"thing": "dataset hotpotqa", "licence": "CC BY-SA 4.0"}
+
+
+def test_audit_of_runs_without_a_record_of_licences_reports_them_as_unknown(folder: Path, tmp_path: Path) -> None:
+    runs = Path(shutil.copytree(folder, tmp_path / "runs"))
+    for name in ("first", "second"):
+        rewrite(runs / name, lambda entry: entry.pop("licences", None))
+    recipe = json.loads((runs / "first/recipe.json").read_text())
+    recipe["parameters"]["dataset"] = {"format": "mixed", "mixture": [{"format": "hotpotqa"}, {"format": "jsonl"}]}
+    (runs / "first/recipe.json").write_text(json.dumps(recipe))
+    done = CliRunner().invoke(app, ["audit", "second", "--no-encoder", "--folder", str(runs)])
+    licences = [line for line in done.output.splitlines() if line.startswith("licence: ")]
+    assert licences == [
+        f"licence: {thing}: unknown, revision unknown (no record)"
+        for thing in ("dataset hotpotqa", "dataset jsonl", "model first/policy")
+    ]
+
+
 def test_conflicts_with_the_named_licence_are_on_top(folder: Path, tmp_path: Path) -> None:
     runs = Path(shutil.copytree(folder, tmp_path / "runs"))
     recipe = runs / "second/recipe.json"
     recipe.write_text(recipe.read_text().replace('"jsonl"', '"hotpotqa"'))
     for name in ("first", "second"):
-        relicense(runs / name)
+        rewrite(runs / name, relicense)
     done = CliRunner().invoke(
         app, ["audit", "second", "--licence", "apache-2.0", "--no-encoder", "--folder", str(runs)]
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_sdk.lineage.licences import UNKNOWN
-from platform_sdk.lineage.terms import GENERATED, canonical, findings_of
+from platform_sdk.data.licences import GENERATED, UNKNOWN
+from platform_sdk.lineage.terms import canonical, findings_of
 
 
 def kinds(*licences: str, stated: str = "") -> list[str]:
