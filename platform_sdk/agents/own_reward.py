@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
 
 from platform_sdk.config.code import accepts_one_argument, find_definition, import_definition
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 RewardFunction = Callable[["Rollout"], float]
 
 
-def check_reward(name: str) -> None:
-    """Check that ``module:function`` can be a reward, without importing its module.
+def check_reward(name: str) -> str:
+    """Return ``module:function`` if it can be a reward, without importing its module.
 
     Raises:
         ValueError: it cannot be found, or cannot be called with a rollout alone.
@@ -26,6 +28,11 @@ def check_reward(name: str) -> None:
         raise ValueError(f"{name} is not a function; a reward is a function from a rollout to a number")
     if not accepts_one_argument(found):
         raise ValueError(f"{name} cannot be called with a rollout alone; give its other parameters defaults")
+    return name
+
+
+RewardName = Annotated[str, Field(pattern=r"^[\w.]+:\w+$"), AfterValidator(check_reward)]
+"""Name of a reward in a recipe."""
 
 
 @cache

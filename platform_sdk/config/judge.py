@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.credentials import refuse_credentials
+from platform_sdk.config.urls import EndpointUrl
 
 
 class JudgeSpec(Struct):
@@ -14,10 +14,7 @@ class JudgeSpec(Struct):
     The key is never a setting: it is read from the environment variable ``api_key_env``.
     """
 
-    url: str = Field(
-        pattern=r"^https?://\S+$",
-        description="Base URL of the endpoint with its version, e.g. https://api.openai.com/v1.",
-    )
+    url: EndpointUrl = Field(description="Base URL of the endpoint with its version, e.g. https://api.openai.com/v1.")
     model: str = Field(min_length=1, description="The model's name at the endpoint; prefer a dated version.")
     api_key_env: str = Field(
         "OPENAI_API_KEY",
@@ -38,8 +35,3 @@ class JudgeSpec(Struct):
     cache: str | None = Field(
         None, description="Directory of cached verdicts; null: hopforge/judge in the user's cache directory."
     )
-
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str) -> str:
-        return refuse_credentials(value, "put the key into the environment variable that api_key_env names")

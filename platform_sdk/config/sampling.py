@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.credentials import refuse_credentials
+from platform_sdk.config.urls import no_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """Environment variable with the URL of the vLLM server that a step or job starts for its processes."""
@@ -28,6 +28,9 @@ PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 def gpus_of(arguments: Mapping[str, Any]) -> int:
     """Return how many GPUs vLLM takes with these arguments."""
     return prod(int(arguments.get(name, 1)) for name in PARALLEL)
+
+
+ServerUrl = Annotated[str, no_credentials("put the server's key into the environment variable OPENAI_API_KEY")]
 
 
 class EngineSpec(Struct):
@@ -62,7 +65,7 @@ class EngineSpec(Struct):
         description="Sampling processes of a step on this machine; null: one per visible GPU, 1 on a CPU "
         "and for `openai`. On a cluster the job has one per GPU."
     )  # fmt: skip
-    url: str | None = Field(
+    url: ServerUrl | None = Field(
         None,
         description="URL of a running server for `openai`: http://host:port (without /v1); null: the step starts one.",
     )
@@ -96,13 +99,6 @@ class EngineSpec(Struct):
             "(the step brings a server, with GPUs of its own where there are several), or set "
             "extra.gpu_memory_utilization to the share that the training leaves"
         )
-
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        return refuse_credentials(value, "put the server's key into the environment variable OPENAI_API_KEY")
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.struct import Struct
-from platform_sdk.credentials import refuse_credentials
+from platform_sdk.config.urls import ToolUrl
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 RESERVED = frozenset({"think", "answer", "result"})
@@ -64,7 +64,7 @@ class HttpToolSpec(Struct):
     type: Literal["http"] = Field(description="an HTTP endpoint")
     name: ToolName = Field(description="the tool's name")
     description: str = Field(min_length=1, description="description for the agent")
-    url: str = Field(pattern=r"^https?://\S+$", description="the endpoint")
+    url: ToolUrl = Field(description="the endpoint")
     method: Literal["GET", "POST"] = Field("GET", description="the HTTP method")
     arguments: dict[ToolName, ArgumentSpec] = Field(default_factory=dict, description="its arguments, by name")
     token_env: str | None = Field(None, min_length=1, description="environment variable with a bearer token")
@@ -75,30 +75,19 @@ class HttpToolSpec(Struct):
         2000, ge=1, le=1_000_000, description="maximum characters of a response; longer ones are cut"
     )
 
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str) -> str:
-        return refuse_credentials(value, "put the token into the environment variable that token_env names")
-
 
 class McpToolSpec(Struct):
     """The tools of a Model Context Protocol server: a program (``command``) or an address (``url``)."""
 
     type: Literal["mcp"] = Field(description="a Model Context Protocol server")
     command: tuple[str, ...] | None = Field(None, min_length=1, description="command line of the server")
-    url: str | None = Field(None, pattern=r"^https?://\S+$", description="URL of the server (streamable HTTP)")
+    url: ToolUrl | None = Field(None, description="URL of the server (streamable HTTP)")
     tools: tuple[str, ...] | None = Field(None, min_length=1, description="names of the tools to use; null: all")
     token_env: str | None = Field(None, min_length=1, description="environment variable with a bearer token")
     timeout: float = Field(30.0, gt=0, le=3600, description="timeout of a call, in seconds")
     max_characters: int = Field(
         2000, ge=1, le=1_000_000, description="maximum characters of a result; longer ones are cut"
     )
-
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str | None) -> str | None:
-        remedy = "put the token into the environment variable that token_env names"
-        return None if value is None else refuse_credentials(value, remedy)
 
     @model_validator(mode="after")
     def _names_one_server(self) -> Self:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from platform_sdk.agents.own_reward import check_reward
+from platform_sdk.agents.own_reward import RewardName
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.config.struct import Struct, equal_to
@@ -26,16 +26,10 @@ class Weights(Struct):
 class ExtraReward(Struct):
     """A user-defined reward: a function from a rollout to a number, added to the sum with a weight."""
 
-    function: str = Field(
-        pattern=r"^[\w.]+:\w+$", description="module:function, takes a platform_sdk.records.Rollout and returns a float"
+    function: RewardName = Field(
+        description="module:function, takes a platform_sdk.records.Rollout and returns a float"
     )
     weight: float = Field(1.0, description="weight in the sum; negative: a penalty")
-
-    @field_validator("function")
-    @classmethod
-    def _can_be_called(cls, function: str) -> str:
-        check_reward(function)
-        return function
 
 
 class RewardSpec(Struct):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from platform_sdk.agents.own_reward import check_reward
+from platform_sdk.agents.own_reward import RewardName
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import TrainSpec
@@ -26,20 +26,12 @@ class AgentSpec(Struct):
     top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that a worker reads")
     planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
     worker_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a worker's turn")
-    reward: str | None = Field(
+    reward: RewardName | None = Field(
         None,
-        pattern=r"^[\w.]+:\w+$",
         description="a reward of your own, module:function, from a platform_sdk.records.Rollout to a number; "
         "selection.reward: own selects by it",
     )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
-
-    @field_validator("reward")
-    @classmethod
-    def _can_be_called(cls, reward: str | None) -> str | None:
-        if reward is not None:
-            check_reward(reward)
-        return reward
 
     @property
     def max_questions(self) -> int:

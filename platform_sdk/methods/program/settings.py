@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from platform_sdk.agents.own_reward import check_reward
+from platform_sdk.agents.own_reward import RewardName
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.struct import Struct
-from platform_sdk.credentials import refuse_credentials
+from platform_sdk.config.urls import EndpointUrl, HttpUrl, no_credentials
 
 _POD = ("127.0.0.1", "localhost")
 
@@ -22,10 +22,7 @@ class SessionsSpec(Struct):
     The key is never a setting: it is read from the environment variable ``api_key_env``.
     """
 
-    url: str = Field(
-        pattern=r"^https?://\S+$",
-        description="base URL of the endpoint with its version, e.g. https://api.openai.com/v1",
-    )
+    url: EndpointUrl = Field(description="base URL of the endpoint with its version, e.g. https://api.openai.com/v1")
     model: str = Field(min_length=1, description="the teacher's name at the endpoint; prefer a dated version")
     api_key_env: str = Field(
         "OPENAI_API_KEY", min_length=1, description="environment variable with the endpoint's key, if required"
@@ -47,11 +44,6 @@ class SessionsSpec(Struct):
         5, ge=0, le=100, description="retries with backoff after a timeout, a lost connection, HTTP 429 or 5xx"
     )
 
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str) -> str:
-        return refuse_credentials(value, "put the key into the environment variable that api_key_env names")
-
 
 class AgentSpec(Struct):
     """The program that answers questions (a command, a service or a Python function), and the bounds of an attempt."""
@@ -59,8 +51,8 @@ class AgentSpec(Struct):
     command: tuple[str, ...] | None = Field(
         None, min_length=1, description="command line of the program, run once for each attempt"
     )
-    url: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="URL of a service that gets a POST for each attempt"
+    url: Annotated[HttpUrl, no_credentials("let the service read its key from its environment")] | None = Field(
+        None, description="URL of a service that gets a POST for each attempt"
     )
     function: str | None = Field(None, description="a Python function, as package.module:function; it may be async")
     image: str | None = Field(
@@ -79,9 +71,8 @@ class AgentSpec(Struct):
     concurrent: int = Field(8, ge=1, le=256, description="maximum requests of an attempt in progress at once")
     request_bytes: int = Field(4_194_304, ge=1024, le=2**30, description="maximum bytes of a request")
     output_bytes: int = Field(1_048_576, ge=1024, le=2**30, description="maximum bytes that the program may print")
-    reward: str | None = Field(
+    reward: RewardName | None = Field(
         None,
-        pattern=r"^[\w.]+:\w+$",
         description="a reward of your own, module:function, from a platform_sdk.records.Rollout to a number; it is "
         "called own in online.reward and selection.reward",
     )
@@ -94,18 +85,6 @@ class AgentSpec(Struct):
     failures: float = Field(
         0.5, ge=0, le=1, description="share of failed attempts above which the run stops, once there are 20 attempts"
     )
-
-    @field_validator("url")
-    @classmethod
-    def _url_holds_no_key(cls, value: str | None) -> str | None:
-        return None if value is None else refuse_credentials(value, "let the service read its key from its environment")
-
-    @field_validator("reward")
-    @classmethod
-    def _reward_can_be_called(cls, reward: str | None) -> str | None:
-        if reward is not None:
-            check_reward(reward)
-        return reward
 
     @field_validator("function")
     @classmethod
