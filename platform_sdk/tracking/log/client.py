@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,37 +26,6 @@ PAGE = 1000
 M = TypeVar("M", LogEntry, Checkpoint)
 
 
-class AnyLog(Protocol):
-    """Log as its users need it.
-
-    ``name`` is the path or address for messages. Every team has its own volume, so only the run directories in entries
-    of ``team`` are paths here; it is known after ``read``, and empty for a local log.
-    """
-
-    name: str
-    team: str
-
-    def send(self, statement: Statement) -> LogEntry:
-        """Append a statement; a repeated statement returns the first entry."""
-        ...
-
-    def read(self) -> Chain:
-        """Return all entries, with the faults of the chain."""
-        ...
-
-    def checkpoint(self) -> Checkpoint:
-        """Return the current checkpoint."""
-        ...
-
-    def named(self, run_dir: Path) -> str:
-        """Return the name of a run directory in entries."""
-        ...
-
-    def located(self, name: str) -> Path:
-        """Return the run directory of a name in entries."""
-        ...
-
-
 def open_log(folder: Path) -> AnyLog:
     """Return the log of the runs in ``folder``.
 
@@ -74,7 +43,7 @@ def open_log(folder: Path) -> AnyLog:
 
 
 class LocalLog:
-    """Log file next to the store."""
+    """Log file next to the store; ``name`` is its path, for messages."""
 
     team = ""
 
@@ -83,9 +52,11 @@ class LocalLog:
         self.path, self.name = path, str(path)
 
     def send(self, statement: Statement) -> LogEntry:
+        """Append a statement; a repeated statement returns the first entry."""
         return self._log.append(statement)
 
     def read(self) -> Chain:
+        """Return all entries, with the faults of the chain."""
         return self._log.read()
 
     def checkpoint(self) -> Checkpoint:
@@ -95,15 +66,21 @@ class LocalLog:
         return checkpoint_of(chain.entries)
 
     def named(self, run_dir: Path) -> str:
+        """Return the name of a run directory in entries."""
         folder = self.path.resolve().parent
         return str(run_dir.relative_to(folder) if run_dir.is_relative_to(folder) else run_dir)
 
     def located(self, name: str) -> Path:
+        """Return the run directory of a name in entries."""
         return self.path.resolve().parent / name
 
 
 class RemoteLog:
-    """Log service."""
+    """Log service; ``name`` is its address, for messages.
+
+    Every team has its own volume, so only the run directories in entries of ``team``, which is known after ``read``,
+    are paths here.
+    """
 
     def __init__(self, address: str, token: str) -> None:
         self.name, self.team = address, ""
@@ -161,3 +138,6 @@ class RemoteLog:
 
     def _not_a_service(self) -> UserError:
         return UserError(f"{self.name}: is no log service of hopforge; check {SERVICE}")
+
+
+AnyLog = LocalLog | RemoteLog
