@@ -16,8 +16,8 @@ def sealed(run_dir: Path) -> Path:
     (run_dir / manifest.FILE_NAME).unlink(missing_ok=True)
     shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
     recipe = json.loads((run_dir / "recipe.json").read_text())
-    head = manifest.append(run_dir, "run started", {"recipe": recipe_digest(recipe)})
+    head = manifest.record(run_dir, "run started", {"recipe": recipe_digest(recipe)}).hash
     Journal(run_file(run_dir)).append("started", manifest_head=head)
     folders = [path for path in run_dir.iterdir() if path.is_dir() and path.name != FOLDER]
-    manifest.append(run_dir, "step made", {}, seals.seal(run_dir, folders))
+    manifest.record(run_dir, "step made", {}, seals.seal(run_dir, folders))
     return run_dir

@@ -124,11 +124,6 @@ def hash_of_head(head: object) -> str:
     return str(head).rpartition(":")[2]
 
 
-def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping[str, str] | None = None) -> str:
-    """Add an event to the chain of ``run_dir`` and return the head's hash; see ``record``."""
-    return record(run_dir, event, digests, files).hash
-
-
 def record(
     run_dir: Path,
     event: str,
@@ -195,33 +190,8 @@ def read(run_dir: Path) -> list[Entry]:
     return _chain(path, b"".join(line + b"\n" for line in whole_lines(path)[0]))
 
 
-def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
-    """Return the entries of a valid chain.
-
-    Args:
-        run_dir: The run directory.
-        head: The head as published elsewhere (MLflow, model card). Without it, a chain that was rewritten as a
-            whole, or whose newest entries were removed, is not detected.
-
-    Raises:
-        ManifestError: there is no manifest, an entry was altered, removed, inserted or moved, or the chain
-            does not end in ``head``.
-    """
-    path = run_dir / FILE_NAME
-    if not path.is_file():
-        raise ManifestError(f"{path}: no such file")
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        raise ManifestError(f"{path}: the last line is cut off")
-    entries = _chain(path, content)
-    last = entries[-1].hash if entries else GENESIS
-    if head is not None and last != hash_of_head(head):
-        raise ManifestError(f"{path}: the chain ends in {last}, but the published head is {head}")
-    return entries
-
-
 def is_intact(entry: Entry, line: bytes) -> bool:
-    """Return True if an entry has its own hash, and its line is written as ``append`` writes it."""
+    """Return True if an entry has its own hash, and its line is written as ``record`` writes it."""
     return entry.hash == digest_of(_body(entry)) and entry.line() == line
 
 

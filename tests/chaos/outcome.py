@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.tracking.manifest import ManifestError, verify
+from platform_sdk.tracking.manifest import ManifestError, read
 
 APART = ("logs/", "tracking/", "index/")
 """Files that are not compared one by one: logs, what is told to MLflow (compared there), Milvus's files
@@ -96,7 +96,7 @@ def manifest(run_dir: Path) -> dict[str, Any]:
     """The events, each with its digests. That a run was stopped or failed stands there too, and is left out."""
     found: dict[str, Any] = {}
     try:
-        entries = verify(run_dir)
+        entries = read(run_dir)
     except ManifestError as error:
         return {"does not hold": str(error)}
     said: list[Any] = []

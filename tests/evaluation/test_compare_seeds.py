@@ -59,7 +59,7 @@ def test_copies_of_a_run_are_never_several_seeds(runs: list[Path], tmp_path: Pat
 
 def test_runs_that_trained_equal_weights_are_not_two_seeds(runs: list[Path]) -> None:
     for run in runs[:2]:
-        manifest.append(run, "step train", {"parent_weights": "a" * 64, "weights": "b" * 64})
+        manifest.record(run, "step train", {"parent_weights": "a" * 64, "weights": "b" * 64})
     with pytest.raises(UserError, match="base-1 and .*base-0 have trained equal weights"):
         compare(runs[:3])
 

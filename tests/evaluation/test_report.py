@@ -31,7 +31,7 @@ def make_run(folder: Path, *, hostile: str = "") -> Path:
     recipe = {"pipeline": "mygo", "name": "world" + hostile, "description": hostile, "parameters": {"x": hostile}}
     (run_dir / "recipe.json").write_text(json.dumps(recipe))
     (run_dir / "corpus" / "digests.json").write_text(json.dumps({"passages": "1234567890abcdef" + hostile}))
-    manifest.append(run_dir, "run started" + hostile, {"setup": "r" * 64})
+    manifest.record(run_dir, "run started" + hostile, {"setup": "r" * 64})
     for phase, right in (("eval-start", 4), ("iteration-01", 6), ("eval-final", 9)):
         rollouts = [
             rollout(

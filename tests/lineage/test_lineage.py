@@ -112,11 +112,11 @@ def test_file_in_a_run_and_prefix_of_its_digest_name_the_same_node(folder: Path)
 
 def test_entries_of_format_1_have_a_lineage(tmp_path: Path) -> None:
     run_dir = tmp_path / "old"
-    manifest.append(run_dir, "step policy", {"base_weights": "a" * 64})
-    manifest.append(run_dir, "step sample-warmup", {"policy": "a" * 64, "rollouts": "b" * 64})
-    manifest.append(run_dir, "step score-warmup", {"rollouts": "b" * 64, "selected": "c" * 64})
+    manifest.record(run_dir, "step policy", {"base_weights": "a" * 64})
+    manifest.record(run_dir, "step sample-warmup", {"policy": "a" * 64, "rollouts": "b" * 64})
+    manifest.record(run_dir, "step score-warmup", {"rollouts": "b" * 64, "selected": "c" * 64})
     trained = {"parent_weights": "a" * 64, "selected": "c" * 64, "weights": "d" * 64}
-    manifest.append(run_dir, "step train-warmup", trained)
+    manifest.record(run_dir, "step train-warmup", trained)
     graph = build_graph({"old": manifest.read(run_dir)})
     assert {(edge.source[0], edge.target[0]) for edge in graph.edges} == {
         ("a", "b"), ("b", "c"), ("a", "d"), ("c", "d"),
@@ -125,11 +125,11 @@ def test_entries_of_format_1_have_a_lineage(tmp_path: Path) -> None:
 
 def test_training_that_leaves_the_weights_unchanged_gives_a_finite_tree(tmp_path: Path) -> None:
     run_dir = tmp_path / "same"
-    manifest.append(run_dir, "step policy", {"base_weights": "a" * 64})
-    manifest.append(run_dir, "step sample-warmup", {"policy": "a" * 64, "rollouts": "b" * 64})
-    manifest.append(run_dir, "step score-warmup", {"rollouts": "b" * 64, "selected": "b" * 64})
+    manifest.record(run_dir, "step policy", {"base_weights": "a" * 64})
+    manifest.record(run_dir, "step sample-warmup", {"policy": "a" * 64, "rollouts": "b" * 64})
+    manifest.record(run_dir, "step score-warmup", {"rollouts": "b" * 64, "selected": "b" * 64})
     unchanged = {"parent_weights": "a" * 64, "selected": "b" * 64, "weights": "a" * 64}
-    manifest.append(run_dir, "step train-warmup", unchanged)
+    manifest.record(run_dir, "step train-warmup", unchanged)
     graph = build_graph({"same": manifest.read(run_dir)})
     [tree] = trees(graph, ["a" * 64], down=False)
     assert [line.count("see above") for line in lines(tree)] == [0, 0, 1]

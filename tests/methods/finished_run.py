@@ -67,19 +67,19 @@ def seal_run(run_dir: Path, *, status: str = "FINISHED") -> None:
     shutil.rmtree(run_dir / "tracking", ignore_errors=True)
     recipe = json.loads((run_dir / "recipe.json").read_text())
     journal = Journal(run_file(run_dir))
-    head = manifest.append(run_dir, "run started", {"recipe": recipe_digest(recipe), "git_commit": "c" * 40})
+    head = manifest.record(run_dir, "run started", {"recipe": recipe_digest(recipe), "git_commit": "c" * 40}).hash
     journal.append("started", manifest_head=head)
     specs = {path.parent.name: read_model(path, EvaluateStep) for path in sorted(run_dir.glob("eval-*/evaluate-*"))}
     outside = {file for step in specs.values() for file in model_files(step.model)}
-    manifest.append(run_dir, "step policy", {}, seals.seal(run_dir, outside))
+    manifest.record(run_dir, "step policy", {}, seals.seal(run_dir, outside))
     kept = [run_dir / name for name in ("corpus", "online", "synthesis") if (run_dir / name).exists()]
-    manifest.append(run_dir, "step corpus", {}, seals.seal(run_dir, kept))
+    manifest.record(run_dir, "step corpus", {}, seals.seal(run_dir, kept))
     indexed = [*run_dir.glob("index/service.json"), *run_dir.glob("index/*/collections/*/**/data_*")]
-    manifest.append(run_dir, "step index", {}, seals.seal(run_dir, indexed))
+    manifest.record(run_dir, "step index", {}, seals.seal(run_dir, indexed))
     for phase, step in specs.items():
         digests = {"policy": policy_digest(step.model), "settings": step.settings_digest}
         shown = [path for path in (run_dir / phase).iterdir() if path.name != "evaluate-step.json"]
-        head = manifest.append(run_dir, f"step {phase}", digests, seals.seal(run_dir, shown))
+        head = manifest.record(run_dir, f"step {phase}", digests, seals.seal(run_dir, shown)).hash
         Journal(step_file(run_dir, phase)).append("ended", status="FINISHED", manifest_head=head)
     steps = [step_file(run_dir, phase) for phase in specs]
     ended = manifest.record(run_dir, f"run ended: {status}", {}, seals.seal(run_dir, steps), journal=journal.path)

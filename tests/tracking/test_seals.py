@@ -71,7 +71,7 @@ def test_damaged_manifest_stops_the_run(run: Path, damage: str) -> None:
     path = run / manifest.FILE_NAME
     if damage == "written again":
         path.unlink()
-        manifest.append(run, "run started", {"recipe": "another"})
+        manifest.record(run, "run started", {"recipe": "another"})
     elif damage == "edit":
         path.write_text(path.read_text().replace("train-warmup", "train-iteration"))
     elif damage == "flip":

@@ -21,15 +21,17 @@ def make_run(folder: Path, *trained: str, ended: bool = True, model: str | None 
     run_dir.mkdir()
     (run_dir / "recipe.json").write_text(json.dumps({"parameters": {"model": model} if model else {}}))
     journal = Journal(run_file(run_dir))
-    journal.append("started", manifest_head=manifest.append(run_dir, "run started", {}))
+    journal.append("started", manifest_head=manifest.record(run_dir, "run started", {}).hash)
     for name in trained:
         write_text(run_dir / name / "model/config.json", "{}")
         own = Journal(step_file(run_dir, f"train-{name}"))
         own.append("model", path=str(run_dir / name / "model"), digest="d", register=True, tags={})
         files = seals.seal(run_dir, [run_dir / name / "model"])
-        manifest.append(run_dir, f"step train-{name}", {"weights": "d"}, files)
+        manifest.record(run_dir, f"step train-{name}", {"weights": "d"}, files)
     if ended:
-        journal.append("ended", status="FINISHED", manifest_head=manifest.append(run_dir, "run ended: FINISHED", {}))
+        journal.append(
+            "ended", status="FINISHED", manifest_head=manifest.record(run_dir, "run ended: FINISHED", {}).hash
+        )
     return run_dir
 
 

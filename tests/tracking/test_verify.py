@@ -158,7 +158,7 @@ def test_a_run_of_format_1_is_resumed_and_verified(tmp_path: Path) -> None:
         (run_dir / "extra.json").write_text("{}")
         step.seal(run_dir / "extra.json")
     finish_run(run_dir, "FINISHED")
-    events = [entry.event for entry in manifest.verify(run_dir)[before:]]
+    events = [entry.event for entry in manifest.read(run_dir)[before:]]
     assert events[-2:] == ["step extra", "run ended: FINISHED"]
     assert verify_run(run_dir).findings == ()
     (run_dir / SCORES).write_text("{}")
