@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+RESAMPLES, LEVEL = 10_000, 0.95
 _DRAWS_AT_ONCE = 4_000_000  # question draws held in memory at a time: 32 MB
 
 
@@ -28,7 +29,7 @@ class PairedDifference(NamedTuple):
 
 
 def bootstrap_interval(
-    values: Sequence[float], *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
+    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> tuple[float, float]:
     """Return the interval ``(low, high)`` of the mean of ``values``.
 
@@ -39,7 +40,7 @@ def bootstrap_interval(
 
 
 def bootstrap_intervals(
-    columns: Mapping[str, Sequence[float]], *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
+    columns: Mapping[str, Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
 ) -> dict[str, tuple[float, float]]:
     """Return :func:`bootstrap_interval` of each column; all columns are resampled together, row by row."""
     matrix = np.column_stack([np.asarray(values, dtype=np.float64) for values in columns.values()])
@@ -47,19 +48,17 @@ def bootstrap_intervals(
     return {name: (float(low[i]), float(high[i])) for i, name in enumerate(columns)}
 
 
-def paired_bootstrap(
-    a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
-) -> PairedDifference:
+def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> PairedDifference:
     """Compare two runs on the same questions; ``a[i]`` and ``b[i]`` are the scores of question ``i``.
 
     Raises:
-        ValueError: the two have different lengths, or as :func:`bootstrap_interval`.
+        ValueError: the two have different lengths, or are empty.
     """
     if len(a) != len(b):
         raise ValueError(f"a paired comparison needs the same questions, not {len(a)} and {len(b)}")
     differences = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    means = _resampled_means(differences[:, None], seed, resamples)
-    low, high = _span(means, level)
+    means = _resampled_means(differences[:, None], 0, RESAMPLES)
+    low, high = _span(means, LEVEL)
     tail = min(np.mean(means <= 0), np.mean(means >= 0))
     return PairedDifference(float(differences.mean()), float(low[0]), float(high[0]), min(1.0, 2 * float(tail)))
 

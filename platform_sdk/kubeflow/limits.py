@@ -11,8 +11,6 @@ LABEL_VALUE = 63
 """Characters of a Kubernetes label's value."""
 PIPELINE_NAME = 128
 VERSION_NAME = 127
-EXPERIMENT_NAME = 128
-RUN_NAME = 255
 DESCRIPTION = 255
 """Characters of the description of a run, an experiment or a recurring run. Pipelines and versions have no limit."""
 ELLIPSIS = " …"

@@ -49,10 +49,6 @@ class PlannedJob(Struct):
     priority: str | None
     manifest: dict[str, Any] | None = None
 
-    @property
-    def total_gpus(self) -> int:
-        return self.pods * self.gpus
-
 
 @dataclass(frozen=True)
 class Place:

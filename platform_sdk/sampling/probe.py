@@ -24,10 +24,10 @@ NOISE = {"float32": 3e-5, "bfloat16": 0.015, "float16": 0.003}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 
 
-def probe_prompts(vocabulary: int, count: int = 8) -> tuple[tuple[int, ...], ...]:
+def probe_prompts(vocabulary: int) -> tuple[tuple[int, ...], ...]:
     """Return prompts of 1 to 29 random tokens, which depend only on the vocabulary size."""
     random = sampling_generator(0)
-    return tuple(tuple(random.integers(0, vocabulary, size=1 + 4 * i).tolist()) for i in range(count))
+    return tuple(tuple(random.integers(0, vocabulary, size=1 + 4 * i).tolist()) for i in range(8))
 
 
 def probe_of(model: PreTrainedModel) -> Probe:

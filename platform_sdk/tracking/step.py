@@ -202,7 +202,6 @@ class StepRun:
         *,
         digest: str,
         iteration: int = 0,
-        register: bool = True,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Log a model directory (safetensors, tokenizer, configuration) and register it under the recipe's name.
@@ -214,7 +213,6 @@ class StepRun:
             path: The model directory.
             digest: The digest of its weights.
             iteration: The number of previous iterations or updates.
-            register: True if the model becomes a new version of the registered model.
             tags: Lineage of the version: base model, corpus digest, …
 
         Raises:
@@ -230,7 +228,7 @@ class StepRun:
             path=str(path.resolve()),
             digest=digest,
             iteration=iteration,
-            register=register,
+            register=True,
             tags=dict(tags or {}),
         )
         self.record_digests(weights=digest)

@@ -83,14 +83,6 @@ def _unaltered(returned: torch.Tensor, made: torch.Tensor) -> None:
         )
 
 
-def token_logprobs(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
-    temperature: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
-    """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, (A,) float32; see ``token_scores``."""
-    return token_scores(hidden, weight, bias, targets, temperature, entropy=False)[0]
-
-
 def token_scores(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor, temperature: float,
     *, entropy: bool,

@@ -31,7 +31,7 @@ from platform_sdk.training.attention import SHARING
 from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, FittedExamples, digest_examples, fit
 from platform_sdk.training.masters import masters_of
-from platform_sdk.training.objectives import MaximumLikelihood, Objective
+from platform_sdk.training.objectives import MaximumLikelihood
 from platform_sdk.training.output import TrainedModel, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.speed import FIGURES
@@ -85,7 +85,6 @@ def train(
     *,
     seed: int,
     checkpoints: Path,
-    objective: Objective | None = None,
     parents: dict[str, str] | None = None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> TrainResult:
@@ -95,7 +94,6 @@ def train(
 
     Args:
         checkpoints: directory for the checkpoints of this output alone; deleted when the model is complete.
-        objective: the objective; by default maximum likelihood with ``spec.normalization``.
         parents: digests of the examples' sources, for the result.
         callbacks: transformers callbacks.
 
@@ -103,9 +101,8 @@ def train(
         UserError: a setting does not fit the examples, the model or the machine.
         NotFinite: the loss became infinite or not a number.
     """
-    objective = objective or MaximumLikelihood(spec.normalization)
     parent = weights_digest(model)
-    inputs = _digest(spec, examples, parent, seed, objective)
+    inputs = _digest(spec, examples, parent, seed)
     done = completed(output, inputs, TrainResult)
     if done is not None:
         shutil.rmtree(checkpoints, ignore_errors=True)  # left over if the process was killed here
@@ -128,7 +125,7 @@ def train(
             pass_through(model, output, result)
         return result
     with threads(spec.threads):
-        trainer, steps = _fit(spec, fitted, model, seed, checkpoints, inputs[:16], objective, callbacks)
+        trainer, steps = _fit(spec, fitted, model, seed, checkpoints, inputs[:16], callbacks)
         write_model(trainer, model, output, lambda written: _result(figures, written, trainer, steps, fitted, spec))
     if is_main_process():
         shutil.rmtree(checkpoints)
@@ -137,7 +134,7 @@ def train(
 
 def _fit(
     spec: TrainSpec, fitted: FittedExamples, model: str | Path, seed: int, checkpoints: Path, name: str,
-    objective: Objective, callbacks: Sequence[TrainerCallback],
+    callbacks: Sequence[TrainerCallback],
 ) -> tuple[PolicyTrainer, list[Step]]:  # fmt: skip
     device = device_for(spec)
     attention = attention_for(spec, device)
@@ -161,7 +158,7 @@ def _fit(
         policy,
         args,
         source=PlannedSteps(steps, fitted.examples, args.process_index),
-        objective=objective,
+        objective=MaximumLikelihood(spec.normalization),
         callbacks=[Progress(), *masters_of(spec, model), *callbacks],
     )
     trainer.resume()
@@ -199,13 +196,13 @@ def _step_figures(entry: dict[str, float]) -> StepFigures:
     return StepFigures.model_validate(own | {"speed": speed, "statistics": statistics})
 
 
-def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int, objective: Objective) -> str:
+def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int) -> str:
     """Digest everything that affects the trained weights; excludes the save interval and the number of processes."""
     content = {
         "spec": spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes"}),
         "examples": digest_examples(examples),
         "model": parent,
         "seed": seed,
-        "objective": getattr(objective, "__qualname__", repr(objective)),
+        "objective": repr(MaximumLikelihood(spec.normalization)),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -24,7 +24,7 @@ from platform_sdk.config.training import LoraSpec, TrainSpec
 from platform_sdk.training import logprobs
 from platform_sdk.training.batches import MicroBatch, pack, shared_step
 from platform_sdk.training.examples import Example
-from platform_sdk.training.logprobs import token_logprobs, token_scores
+from platform_sdk.training.logprobs import token_scores
 from platform_sdk.training.policy import agent_logprobs, load_policy
 
 TOKENS, HIDDEN, VOCABULARY = 7, 5, 23
@@ -39,6 +39,13 @@ def problem(dtype: torch.dtype = torch.float32) -> tuple[list[torch.Tensor], tor
     ]
     targets = torch.tensor([0, 22, 3, 3, 11, 12, 22])
     return [x.requires_grad_() for x in inputs], targets, torch.randn(TOKENS, generator=generator)
+
+
+def token_logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
+    temperature: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    return token_scores(hidden, weight, bias, targets, temperature, entropy=False)[0]
 
 
 def whole(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:

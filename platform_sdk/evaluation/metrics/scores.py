@@ -38,13 +38,11 @@ class Scores:
         rows = zip(*self.columns.values(), strict=True)
         return {id_: dict(zip(names, row, strict=True)) for id_, row in zip(self.ids, rows, strict=True)}
 
-    def intervals(
-        self, *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
-    ) -> dict[str, tuple[float, float]]:
+    def intervals(self, *, seed: int = 0) -> dict[str, tuple[float, float]]:
         """Return each metric's bootstrap interval; the metrics share their resamples of questions."""
         from platform_sdk.evaluation.intervals import bootstrap_intervals  # numpy only if needed
 
-        return bootstrap_intervals(self.columns, seed=seed, resamples=resamples, level=level)
+        return bootstrap_intervals(self.columns, seed=seed)
 
 
 def count_unknown(ids: Iterable[str], *predicted: Iterable[str]) -> int:

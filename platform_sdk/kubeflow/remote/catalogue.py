@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
@@ -27,13 +26,9 @@ class UploadedPipeline:
 
 
 def recipes_of(
-    pipelines: Iterable[str] = (),
-    folder: Path | None = None,
-    *,
-    overrides: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
+    pipelines: Iterable[str] = (), *, overrides: Sequence[str] = (), variables: Mapping[str, str] | None = None
 ) -> dict[str, list[Recipe]]:
-    """Return the recipes in ``folder`` (by default the shipped ones) by their pipeline's name.
+    """Return the shipped recipes by their pipeline's name.
 
     Args:
         pipelines: names of the pipelines; empty for all.
@@ -43,7 +38,7 @@ def recipes_of(
     Raises:
         UserError: there is no such pipeline, or a recipe has problems.
     """
-    folder = folder or home() / "pipelines"
+    folder = home() / "pipelines"
     found: dict[str, list[Recipe]] = {path.parent.name: [] for path in sorted(folder.glob("*/pipeline.yaml"))}
     wanted = list(pipelines) or list(found)
     for name in wanted:

@@ -47,14 +47,14 @@ def failure_message(
     return "\n".join([first, *([reason] if cause and reason else []), *details])
 
 
-def with_logs(pod: Mapping[str, Any], api: ClusterApi, lines: int = LINES) -> PodFacts:
+def with_logs(pod: Mapping[str, Any], api: ClusterApi) -> PodFacts:
     """Return the facts about a pod with the last lines of its failed containers.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     bare = pod_facts(pod)
-    logs = {each.name: api.log(bare.name, each.name, lines) for each in bare.containers if _is_bad_container(each)}
+    logs = {each.name: api.log(bare.name, each.name, LINES) for each in bare.containers if _is_bad_container(each)}
     return pod_facts(pod, logs) if logs else bare
 
 

@@ -163,17 +163,6 @@ def update_step_advantages(groups: Sequence[StepRewards], spec: CreditSpec) -> l
     return [_compared(own, spec.baseline, divisor) for own in rewards]
 
 
-def step_advantages(outcomes: Sequence[float], dense: Sequence[Sequence[float]], baseline: str) -> Steps:
-    """Return the advantage of each step of a group.
-
-    Args:
-        outcomes: outcome rewards of the trajectories.
-        dense: further rewards of their steps.
-        baseline: see ``CreditSpec``.
-    """
-    return _compared(_worths(outcomes, dense, baseline), baseline, None)
-
-
 def _gdpo(groups: Sequence[StepRewards], spec: CreditSpec) -> list[Steps]:
     """Normalise each reward by the baseline, weigh, sum, and whiten over all steps of the update."""
     sums = [
@@ -194,10 +183,6 @@ def flat(steps: Sequence[Sequence[float]]) -> list[float]:
 def _divided(values: Sequence[float], lengths: Sequence[int]) -> Steps:
     rest = iter(values)
     return [list(islice(rest, length)) for length in lengths]
-
-
-def _added(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Steps:
-    return [[a + b for a, b in zip(*steps, strict=True)] for steps in zip(first, second, strict=True)]
 
 
 def _worths(outcomes: Sequence[float], dense: Sequence[Sequence[float]], baseline: str) -> Steps:

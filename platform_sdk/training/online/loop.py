@@ -7,7 +7,6 @@ sampled after the last checkpoint are reused if the weights are the same, and se
 
 from __future__ import annotations
 
-import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -45,7 +44,6 @@ from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.reference import current_policy, reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
-logger = logging.getLogger(__name__)
 COUNTS = ("rollouts", "tokens_sampled", "tokens_trained", "truncated", "dropped")
 SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 

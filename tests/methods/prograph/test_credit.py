@@ -18,7 +18,7 @@ from platform_sdk.agents.speaker import Decoding
 from platform_sdk.errors import UserError
 from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
-from platform_sdk.methods.prograph.step_credit import StepCredit, step_advantages
+from platform_sdk.methods.prograph.step_credit import StepCredit, StepRewards, update_step_advantages
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
 from platform_sdk.training.batches import MicroBatch, pack, shared_step
@@ -39,6 +39,14 @@ def credit(baseline: Baseline = "step", progress: float = 0.0, structure: float 
 
 def flat(advantages: Sequence[Sequence[float]]) -> list[float]:
     return [value for steps in advantages for value in steps]
+
+
+def step_advantages(
+    outcomes: Sequence[float], dense: Sequence[Sequence[float]], baseline: Baseline
+) -> list[list[float]]:
+    rewards = StepRewards(outcomes, progress=[[0.0] * len(own) for own in dense], structure=dense)
+    [found] = update_step_advantages([rewards], credit(baseline, structure=1.0).spec)
+    return found
 
 
 def test_step_baseline_by_hand() -> None:
