@@ -7,19 +7,14 @@ An answer that was never given scores 0.
 from __future__ import annotations
 
 from platform_sdk.agents.planner_messages import Medium
-from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.answers import answer_rewards, f1_score
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 
 
 def rewards(rollout: Rollout) -> dict[str, float]:
     """``em`` and ``f1`` under the dataset's own convention, and ``well_formed``: no turn broke the grammar."""
-    question, answer = rollout.question, rollout.main.answer
-    convention = question.dataset
-    return {
-        "em": exact_match(answer, question.answers, convention),
-        "f1": f1_score(answer, question.answers, convention).f1,
-        "well_formed": float(rollout.malformed_turns == 0),
-    }
+    well_formed = float(rollout.malformed_turns == 0)
+    return answer_rewards(rollout.main.answer, rollout.question) | {"well_formed": well_formed}
 
 
 def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:

@@ -18,9 +18,12 @@ import re
 import string
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from platform_sdk.records import Question
 
 Convention = str
 """The dataset whose official scoring applies, as in ``Question.dataset``; user-defined datasets are scored like NQ."""
@@ -168,3 +171,11 @@ def f1_score(prediction: str | None, golds: Iterable[str], convention: Conventio
     if convention == "2wikimultihopqa" and found:
         return Prf(*map(max, zip(*found, strict=True)))
     return max(found, default=ZERO)
+
+
+def answer_rewards(answer: str | None, question: Question) -> dict[str, float]:
+    """Return the rewards ``em`` and ``f1`` of an answer under the convention of the question's dataset."""
+    return {
+        "em": exact_match(answer, question.answers, question.dataset),
+        "f1": f1_score(answer, question.answers, question.dataset).f1,
+    }

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platform_sdk.agents.own_reward import load_reward
-from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
+from platform_sdk.evaluation.answers import answer_rewards, spaced_exact_match, spaced_f1
 from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.methods.arena.grammar import parse, well_formed, without_thoughts
 from platform_sdk.methods.arena.settings import AgentSpec
@@ -43,10 +43,7 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
     """
     question, text, settings = rollout.question, response_of(rollout, spec), spec.rewards
     response = parse(text, spec.form)
-    convention = question.dataset
-    values = {
-        "em": exact_match(response.answer, question.answers, convention),
-        "f1": f1_score(response.answer, question.answers, convention).f1,
+    values = answer_rewards(response.answer, question) | {
         "format": float(well_formed(text, spec.form, strict=settings.format == "strict")),
         "relevance": relevance(response.relevance, gold_numbers(question)),
     }

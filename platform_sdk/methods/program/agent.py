@@ -17,7 +17,7 @@ from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.credentials import without_credentials
 from platform_sdk.display import shortened
 from platform_sdk.errors import UserError
-from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.gateway.events import Bounds, CompletionAsked, Ended, SearchAsked
 from platform_sdk.gateway.programs import Attempt, Program
 from platform_sdk.gateway.refusals import Refusal
@@ -203,12 +203,8 @@ def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     They are the answer's EM and F1 under the dataset's convention, ``answered`` (the program gave an answer) and,
     where the recipe names a function, ``own``.
     """
-    question, answer = rollout.question, rollout.main.answer
-    found = {
-        "em": exact_match(answer, question.answers, question.dataset),
-        "f1": f1_score(answer, question.answers, question.dataset).f1,
-        "answered": float(rollout.outcome == "answered"),
-    }
+    answered = float(rollout.outcome == "answered")
+    found = answer_rewards(rollout.main.answer, rollout.question) | {"answered": answered}
     if spec.reward is None:
         return found
     return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}

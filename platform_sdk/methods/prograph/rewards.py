@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.records import Question, Rollout, Trajectory, Turn
 
 
@@ -21,11 +21,9 @@ def outcome(question: Question, trajectory: Trajectory) -> dict[str, float]:
     """Return the outcome reward of a dialogue as ``reward``, and its parts."""
     formed = sum(turn.malformed is None for turn in agent_turns(trajectory))
     format_reward = min(1.0, 0.5 * formed)
-    f1 = f1_score(trajectory.answer, question.answers, question.dataset).f1
-    accuracy = f1 if format_reward == 1.0 else 0.0
-    return {
-        "em": exact_match(trajectory.answer, question.answers, question.dataset),
-        "f1": f1,
+    scores = answer_rewards(trajectory.answer, question)
+    accuracy = scores["f1"] if format_reward == 1.0 else 0.0
+    return scores | {
         "format": format_reward,
         "accuracy": accuracy,
         "reward": -1.0 + format_reward + accuracy,

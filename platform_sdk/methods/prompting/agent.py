@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from platform_sdk.agents.sections import marked, without_thoughts
 from platform_sdk.agents.speaker import PolicyAgent, Reply, Speaker
 from platform_sdk.data.sentences import split_sentences
-from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.methods.prompting import prompts
 from platform_sdk.methods.prompting.settings import SEARCHING, AgentSpec
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
@@ -106,11 +106,7 @@ class PromptedAgent(PolicyAgent):
 
 def rewards(rollout: Rollout) -> dict[str, float]:
     """Return the answer's EM and F1 under the dataset's convention."""
-    question, answer = rollout.question, rollout.main.answer
-    return {
-        "em": exact_match(answer, question.answers, question.dataset),
-        "f1": f1_score(answer, question.answers, question.dataset).f1,
-    }
+    return answer_rewards(rollout.main.answer, rollout.question)
 
 
 def measures(rollout: Rollout, spec: AgentSpec) -> dict[str, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.speaker import PolicyAgent
-from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.evaluation.metrics.evidence import evidence_recall
 from platform_sdk.methods.react import prompts
 from platform_sdk.methods.react.grammar import STOPS, parse, parse_search_r1
@@ -76,12 +76,8 @@ def stops(spec: AgentSpec) -> tuple[str, ...]:
 
 def rewards(rollout: Rollout) -> dict[str, float]:
     """Return the answer's EM and F1 under the dataset's convention, and ``well_formed``: no turn broke the grammar."""
-    question, answer = rollout.question, rollout.main.answer
-    return {
-        "em": exact_match(answer, question.answers, question.dataset),
-        "f1": f1_score(answer, question.answers, question.dataset).f1,
-        "well_formed": float(rollout.malformed_turns == 0),
-    }
+    well_formed = float(rollout.malformed_turns == 0)
+    return answer_rewards(rollout.main.answer, rollout.question) | {"well_formed": well_formed}
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
