@@ -285,6 +285,11 @@ class Trajectory(Record):
         """All evidence shown to the agent, in order."""
         return tuple(item for turn in self.turns for item in turn.evidence)
 
+    @property
+    def agent_turns(self) -> tuple[Turn, ...]:
+        """The agent's turns, in order."""
+        return tuple(turn for turn in self.turns if turn.speaker == "agent")
+
 
 class ProgramEnd(BaseModel):
     """End of an attempt by a program of the user's.

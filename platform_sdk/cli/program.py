@@ -70,7 +70,7 @@ def show(session: ProgramCheck) -> None:
 
     from platform_sdk.cli.terminal import Terminal
     from platform_sdk.display import shortened
-    from platform_sdk.methods.program.check import agent_turns, threads
+    from platform_sdk.methods.program.check import threads
     from platform_sdk.records import SEARCH, call_text
 
     console = Terminal(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 1_000_000)
@@ -79,7 +79,7 @@ def show(session: ProgramCheck) -> None:
         say(f"note: {note}", err=True)
     console.print(Text(rollout.question.text, style="bold"))
     for number, (reason, trajectory) in enumerate(threads(rollout), start=1):
-        turns = agent_turns(trajectory)
+        turns = trajectory.agent_turns
         console.print(Text(f"thread {number} ({reason}), calls: {len(turns)}", style="bold"))
         for turn in turns:
             sizes = f"{turn.start} tokens read, {turn.end - turn.start} sampled"

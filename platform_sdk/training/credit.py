@@ -53,9 +53,12 @@ class Credit(ABC):
         """Return the advantages of each group of an update; by default each group's separately."""
         return [self.advantages(group) for group in groups]
 
-    @abstractmethod
     def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return True if the sampled or prepared group has a training signal."""
+        """Return True if the sampled or prepared group has a training signal; by default any advantage.
+
+        Rewards that ``prepare`` adds count as 0 in an unprepared group.
+        """
+        return any(any(values) for values in self.advantages(group).values())
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
         """Return True to sample the group again; by default if it has no training signal."""
@@ -160,9 +163,6 @@ class GroupAdvantage(Credit):
             for shared, each, values in zip(found, called, own, strict=True)
         ]
 
-    def informative(self, group: Sequence[Rollout]) -> bool:
-        return any(any(values) for values in self.advantages(group).values())
-
     def repeats(self, group: Sequence[Rollout]) -> bool:
         return not self.informative(group) if self.spec.resample == "equal" else not any(rewards_of(group, self.reward))
 
@@ -211,8 +211,7 @@ def turn_credits(group: Sequence[Rollout], advantages: Advantages) -> Iterator[R
                 rollout=rollout.id,
                 turns=tuple(
                     TurnCredit(rewards=turn.rewards, advantage=fmean(values[turn.start : turn.end] or [0.0]))
-                    for turn in rollout.main.turns
-                    if turn.speaker == "agent"
+                    for turn in rollout.main.agent_turns
                 ),
             )
 

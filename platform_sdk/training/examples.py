@@ -118,7 +118,7 @@ def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops:
 
 def _stopped(trajectory: Trajectory, stops: Sequence[str]) -> bool:
     """Return True if a stop string ended the agent's last turn: sampling ends at the first one."""
-    texts = [turn.text for turn in trajectory.turns if turn.speaker == "agent"]
+    texts = [turn.text for turn in trajectory.agent_turns]
     return any(stop in texts[-1] for stop in stops) if texts else False
 
 

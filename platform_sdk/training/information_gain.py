@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from platform_sdk.config.credit import InformationGainSpec
-from platform_sdk.records import Rollout, Trajectory, Turn
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.special_tokens import encode
 from platform_sdk.training.advantages import EPSILON, varied, weighed
@@ -50,7 +50,7 @@ class InformationGain(Credit):
     def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
         """Score the gold answer before each turn; turns get ``certainty`` (after them) and ``gain``."""
         opening = encode(probe.tokenizer, self.opening)
-        starts = [[turn.start for turn in _turns(rollout.main)] for rollout in group]
+        starts = [[turn.start for turn in rollout.main.agent_turns] for rollout in group]
         # The last turn is not scored: its reward is the outcome.
         prompts = [
             [*((*rollout.main.token_ids[:start], *opening) for start in own), None]
@@ -78,10 +78,6 @@ class InformationGain(Credit):
             for group, own in zip(groups, found, strict=True)
         ]
 
-    def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return True if any turn has an advantage; in an unprepared group gains count as 0."""
-        return any(any(values) for values in self.advantages(group).values())
-
     def repeats(self, group: Sequence[Rollout]) -> bool:
         outcomes = rewards_of(group, self.reward)
         return not varied(outcomes) if self.spec.resample == "equal" else not any(outcomes)
@@ -89,8 +85,8 @@ class InformationGain(Credit):
     def _rewards(self, group: Sequence[Rollout]) -> Turns:
         """Return the rewards of the turns: weighted gains, then the outcome."""
         return [
-            [*(self.spec.weight * turn.rewards.get(GAIN, 0.0) for turn in _turns(rollout.main)[:-1]), outcome]
-            if _turns(rollout.main)
+            [*(self.spec.weight * turn.rewards.get(GAIN, 0.0) for turn in rollout.main.agent_turns[:-1]), outcome]
+            if rollout.main.agent_turns
             else []
             for rollout, outcome in zip(group, rewards_of(group, self.reward), strict=True)
         ]
@@ -99,7 +95,7 @@ class InformationGain(Credit):
         """Return the advantages of the tokens of each turn, and of the trajectories that it called."""
         main = [0.0] * len(rollout.main.token_ids)
         called: dict[str, float] = {}
-        for turn, value in zip(_turns(rollout.main), advantages, strict=True):
+        for turn, value in zip(rollout.main.agent_turns, advantages, strict=True):
             main[turn.start : turn.end] = [value] * (turn.end - turn.start)
             called |= dict.fromkeys(turn.calls, value)
         found = {TrajectoryKey(rollout.id, rollout.main.id): main}
@@ -160,7 +156,3 @@ def _discounted(turns: Sequence[float], discount: float) -> list[float]:
     for value in reversed(turns):
         sums.append(value + discount * sums[-1] if sums else value)
     return sums[::-1]
-
-
-def _turns(trajectory: Trajectory) -> list[Turn]:
-    return [turn for turn in trajectory.turns if turn.speaker == "agent"]

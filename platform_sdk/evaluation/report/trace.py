@@ -48,7 +48,7 @@ def sections(text: str) -> list[list[str]]:
 def trace_of(agent: Trajectory, gold: frozenset[int]) -> dict[str, Any]:
     """Return the decision's data for the page; ``gold`` are the indices of the gold passages in its evidence."""
     chosen = frozenset(agent.selected)
-    [turn] = [turn for turn in agent.turns if turn.speaker == "agent"]
+    [turn] = agent.agent_turns
     return {
         "sections": sections(turn.text),
         "malformed": turn.malformed,

@@ -88,7 +88,7 @@ def _steps(rollout: Rollout, sample: Sample) -> list[dict[str, Any]]:
     """Return the rewards of each of the agent's turns, and the advantages if the rollout was trained on."""
     if rollout.id in sample.credit:
         return [turn.model_dump() for turn in sample.credit[rollout.id]]
-    return [{"rewards": turn.rewards} for turn in rollout.main.turns if turn.speaker == "agent"]
+    return [{"rewards": turn.rewards} for turn in rollout.main.agent_turns]
 
 
 def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:

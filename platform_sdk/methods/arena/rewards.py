@@ -98,5 +98,5 @@ def response_of(rollout: Rollout, spec: AgentSpec) -> str:
     """Return the scored text: the agent's single turn, or the final answer of a strategy of several calls."""
     if spec.strategy != "single":
         return rollout.main.answer or ""
-    spoken = [turn.text for turn in rollout.main.turns if turn.speaker == "agent"]
+    spoken = [turn.text for turn in rollout.main.agent_turns]
     return without_thoughts(spoken[-1], spec.form) if spoken else ""

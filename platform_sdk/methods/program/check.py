@@ -63,7 +63,7 @@ class ProgramCheck:
             "seconds": round(self.seconds, 2),
             **{name: int(numbers[name]) for name in ("calls", "searches", "tokens")},
             "threads": [
-                {"reason": reason, "calls": [_call(turn) for turn in agent_turns(trajectory)]}
+                {"reason": reason, "calls": [_call(turn) for turn in trajectory.agent_turns]}
                 for reason, trajectory in threads(rollout)
             ],
             "problems": list(self.problems),
@@ -131,11 +131,6 @@ def threads(rollout: Rollout) -> list[tuple[str, Trajectory]]:
     return list(zip(reasons, rollout.trajectories, strict=False))  # a session without calls has a trajectory, no thread
 
 
-def agent_turns(trajectory: Trajectory) -> list[Turn]:
-    """Return the calls of a thread."""
-    return [turn for turn in trajectory.turns if turn.speaker == "agent"]
-
-
 def _call(turn: Turn) -> Mapping[str, Any]:
     return {
         "prompt_tokens": turn.start,
@@ -164,7 +159,7 @@ def warnings(rollout: Rollout, spec: AgentSpec) -> Iterator[str]:
     """Yield reasons why training may be slower, or different from what the program's author may expect."""
     end = rollout.program
     reasons = end.threads if end else ()
-    calls = [len(agent_turns(trajectory)) for _, trajectory in threads(rollout)]
+    calls = [len(trajectory.agent_turns) for _, trajectory in threads(rollout)]
     if len(calls) > 1 and set(calls) == {1}:
         yield (
             f"each of the {len(calls)} calls is a thread, so prompts are tokenized and trained on again at every call; "
@@ -184,7 +179,7 @@ def warnings(rollout: Rollout, spec: AgentSpec) -> Iterator[str]:
     cut = sum(
         turn.end - turn.start >= spec.max_tokens
         for trajectory in rollout.trajectories
-        for turn in agent_turns(trajectory)
+        for turn in trajectory.agent_turns
     )
     if cut:
         yield f"{cut} of {sum(calls)} completions reached agent.max_tokens ({spec.max_tokens}); raise it"

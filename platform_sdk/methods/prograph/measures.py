@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from platform_sdk.evaluation.metrics.evidence import evidence_recall
-from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.records import Rollout
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
     """Return the metrics of a rollout."""
-    turns = agent_turns(rollout.main)
+    turns = rollout.main.agent_turns
     return {
         **rollout.rewards,
         "answered": float(rollout.outcome == "answered"),

@@ -9,17 +9,12 @@ from __future__ import annotations
 from statistics import fmean
 
 from platform_sdk.evaluation.answers import answer_rewards
-from platform_sdk.records import Question, Rollout, Trajectory, Turn
-
-
-def agent_turns(trajectory: Trajectory) -> list[Turn]:
-    """Return the steps of a trajectory."""
-    return [turn for turn in trajectory.turns if turn.speaker == "agent"]
+from platform_sdk.records import Question, Rollout, Trajectory
 
 
 def outcome(question: Question, trajectory: Trajectory) -> dict[str, float]:
     """Return the outcome reward of a dialogue as ``reward``, and its parts."""
-    formed = sum(turn.malformed is None for turn in agent_turns(trajectory))
+    formed = sum(turn.malformed is None for turn in trajectory.agent_turns)
     format_reward = min(1.0, 0.5 * formed)
     scores = answer_rewards(trajectory.answer, question)
     accuracy = scores["f1"] if format_reward == 1.0 else 0.0
@@ -32,5 +27,5 @@ def outcome(question: Question, trajectory: Trajectory) -> dict[str, float]:
 
 def rewards(rollout: Rollout) -> dict[str, float]:
     """Return the outcome, and ``struct``, the mean structure reward of the turns that searched."""
-    structure = [turn.rewards["struct"] for turn in agent_turns(rollout.main) if "struct" in turn.rewards]
+    structure = [turn.rewards["struct"] for turn in rollout.main.agent_turns if "struct" in turn.rewards]
     return outcome(rollout.question, rollout.main) | {"struct": fmean(structure) if structure else 0.0}

@@ -23,7 +23,7 @@ from statistics import fmean
 
 from platform_sdk.agents.speaker import Decoding
 from platform_sdk.config.credit import GroupCreditSpec
-from platform_sdk.methods.prograph.rewards import agent_turns, outcome
+from platform_sdk.methods.prograph.rewards import outcome
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.methods.prograph.step_progress import branch_history, with_likelihood, with_sampling
 from platform_sdk.records import Rollout, Trajectory
@@ -106,12 +106,8 @@ class StepCredit(Credit):
                 found[TrajectoryKey(rollout.id, branch.id)] = on_agent_tokens(value, branch)
         return found
 
-    def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return True if any step has an advantage; in an unprepared group step progress counts as 0."""
-        return any(any(values) for values in self.advantages(group).values())
-
     def _rewards(self, group: Sequence[Rollout]) -> StepRewards:
-        turns = [agent_turns(rollout.main) for rollout in group]
+        turns = [rollout.main.agent_turns for rollout in group]
 
         def dense(name: str) -> Steps:
             return [[turn.rewards.get(name, 0.0) for turn in own] for own in turns]
@@ -233,6 +229,6 @@ def _weighed(steps: Sequence[float], quiet: bool, spec: CreditSpec) -> list[floa
 def _spread(trajectory: Trajectory, steps: Sequence[float]) -> list[float]:
     """Return the steps' advantages for the tokens of their turns, and 0 for the environment's tokens."""
     values = [0.0] * len(trajectory.token_ids)
-    for turn, value in zip(agent_turns(trajectory), steps, strict=True):
+    for turn, value in zip(trajectory.agent_turns, steps, strict=True):
         values[turn.start : turn.end] = [value] * (turn.end - turn.start)
     return values

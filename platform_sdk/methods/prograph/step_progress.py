@@ -19,7 +19,7 @@ from typing import Any
 from platform_sdk.agents.speaker import Decoding, Reply
 from platform_sdk.errors import UserError
 from platform_sdk.methods.prograph.agent import converse
-from platform_sdk.methods.prograph.rewards import agent_turns, outcome
+from platform_sdk.methods.prograph.rewards import outcome
 from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
@@ -82,7 +82,7 @@ def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Seque
 
 def _histories(rollout: Rollout) -> list[int]:
     """Return the number of tokens before each of the agent's turns."""
-    return [turn.start for turn in agent_turns(rollout.main)]
+    return [turn.start for turn in rollout.main.agent_turns]
 
 
 def _complete(
@@ -134,7 +134,7 @@ def _check_is_outcome(rollout: Rollout, reward: str) -> None:
 
 def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list[Tokens | None]:
     """Return the prompts after which the gold answer is scored: before each turn, and after the last one."""
-    turns, tokens = agent_turns(rollout.main), rollout.main.token_ids
+    turns, tokens = rollout.main.agent_turns, rollout.main.token_ids
     prompts: list[Tokens | None] = [(*tokens[: turn.start], *opening) for turn in turns]
     if rollout.main.answer is None or not turns:
         return [*prompts, None]

@@ -85,7 +85,7 @@ def measures(rollout: Rollout) -> dict[str, float]:
 
     ``tool_calls`` counts the calls of all tools, ``tool_errors`` the failed ones.
     """
-    turns = [turn for turn in rollout.main.turns if turn.speaker == "agent"]
+    turns = rollout.main.agent_turns
     calls = [call for turn in turns for call in turn.tool_calls]
     return {
         **rollout.rewards,

@@ -18,7 +18,7 @@ from platform_sdk.methods.prograph import prompts
 from platform_sdk.methods.prograph.grammar import Query, parse
 from platform_sdk.methods.prograph.measures import measures
 from platform_sdk.methods.prograph.method import METHOD
-from platform_sdk.methods.prograph.rewards import agent_turns, rewards
+from platform_sdk.methods.prograph.rewards import rewards
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.methods.prograph.structure import with_structure
 from platform_sdk.records import Evidence, Turn
@@ -72,7 +72,7 @@ def test_worked_example_keeps_to_the_grammar(style: Any) -> None:
 
 def test_dialogue_records_queries_evidence_and_rewards_of_each_turn() -> None:
     rollout = play([ASK, "what?", ASK_MOTHER, RIGHT])
-    first, malformed, second, answer = agent_turns(rollout.main)
+    first, malformed, second, answer = rollout.main.agent_turns
     # Amberfall is in the question; Ida Roth is new. Neither is the answer.
     assert (first.queries, first.rewards) == (("director",), {"con": 1 / 2, "ans": 0.0, "struct": 1 / 2})
     assert malformed.malformed is not None
@@ -84,7 +84,7 @@ def test_dialogue_records_queries_evidence_and_rewards_of_each_turn() -> None:
     assert told[1].startswith("Error : begin with")
     assert [item.id for item in rollout.main.evidence] == ["e1", "e2"]
     # Every sampled token is the agent's, and no other is.
-    spans = [place for turn in agent_turns(rollout.main) for place in range(turn.start, turn.end)]
+    spans = [place for turn in rollout.main.agent_turns for place in range(turn.start, turn.end)]
     assert [place for place, mask in enumerate(rollout.main.agent_mask) if mask] == spans
     assert (rollout.outcome, rollout.main.answer) == ("answered", "Lena Roth")
     assert rollout.rewards == rewards(rollout)
@@ -129,13 +129,13 @@ def test_limits_end_the_dialogue() -> None:
     assert used_up.main.turns[-1].speaker == "agent"  # what could follow the last query is not searched
     opening = used_up.main.turns[0].end
     full = play([ASK, RIGHT], max_model_len=opening + 80, max_turns=2)
-    assert (full.outcome, full.rewards["reward"], len(agent_turns(full.main))) == ("context_limit", -0.5, 1)
+    assert (full.outcome, full.rewards["reward"], len(full.main.agent_turns)) == ("context_limit", -0.5, 1)
     assert play([], max_model_len=opening).rewards["reward"] == -1.0
 
 
 def test_empty_retrieval_has_no_structure_and_a_passage_counts_as_its_title() -> None:
     nothing = play(["<think>t</think><query>else</query>", RIGHT])
-    assert agent_turns(nothing.main)[0].rewards == {"con": 0.0, "ans": 0.0, "struct": 0.0}
+    assert nothing.main.agent_turns[0].rewards == {"con": 0.0, "ans": 0.0, "struct": 0.0}
     assert "nothing found" in nothing.main.turns[2].text
 
     turns = [
@@ -166,7 +166,7 @@ def test_repeated_evidence_counts_once_if_asked_for() -> None:
     assert paper[3].rewards == {"con": 2 / 4, "ans": 2 / 4, "struct": 1.0}
     assert once[3].rewards == {"con": 0.0, "ans": 1 / 4, "struct": 1 / 4}
     repeated = play([ASK, ASK, RIGHT], count_repeats=False)
-    assert [one.rewards.get("struct") for one in agent_turns(repeated.main)] == [1 / 2, 0.0, None]
+    assert [one.rewards.get("struct") for one in repeated.main.agent_turns] == [1 / 2, 0.0, None]
 
 
 def test_namesakes_are_two_entities_that_texts_call_alike() -> None:

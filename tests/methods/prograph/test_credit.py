@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from platform_sdk.agents.speaker import Decoding
 from platform_sdk.errors import UserError
-from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.methods.prograph.step_credit import StepCredit, StepRewards, update_step_advantages
 from platform_sdk.records import Rollout
@@ -150,13 +149,13 @@ def test_each_steps_tokens_carry_its_advantage_and_the_environments_none() -> No
     high = (2 / 3) / (sqrt(2 * (2 / 3) ** 2) + 1e-4)
     for rollout, expected in zip(group, ([0.0, high, 0.0], [0.0, -high, 0.0]), strict=True):
         values = own.advantages(group)[TrajectoryKey(rollout.id, "agent")]
-        for turn, value in zip(agent_turns(rollout.main), expected, strict=True):
+        for turn, value in zip(rollout.main.agent_turns, expected, strict=True):
             assert values[turn.start : turn.end] == pytest.approx([value] * (turn.end - turn.start))
         assert not any(value for value, mask in zip(values, rollout.main.agent_mask, strict=True) if not mask)
         [recorded] = turn_credits([rollout], own.advantages(group))
         assert recorded.rollout == rollout.id
         assert [turn.advantage for turn in recorded.turns] == pytest.approx(expected)
-        assert [turn.rewards for turn in recorded.turns] == [turn.rewards for turn in agent_turns(rollout.main)]
+        assert [turn.rewards for turn in recorded.turns] == [turn.rewards for turn in rollout.main.agent_turns]
     assert own.informative(group)
     assert not credit("step").informative(group)
 
@@ -189,7 +188,7 @@ def test_progress_by_sampling_by_hand(kept: bool, tmp_path: Path) -> None:
     found = prepared(own, group, ScriptedPolicyEngine(says), tmp_path / "prepared.jsonl")
     # 1 + 2 requests at the start and 1 + 1 behind the query, once for all who share them; 1 + 2 behind the error.
     assert found.requests == 8
-    turns = [[turn.rewards["progress"] for turn in agent_turns(rollout.main)] for rollout in found.rollouts]
+    turns = [[turn.rewards["progress"] for turn in rollout.main.agent_turns] for rollout in found.rollouts]
     assert turns == [[0.25, 0.5], [0.25, -0.5], [-1.0, 0.25]]
     assert [rollout.rewards["certainty"] for rollout in found.rollouts] == [0.25] * 3
     assert [rollout.rewards["progress"] for rollout in found.rollouts] == [0.375, -0.125, -0.375]
@@ -199,7 +198,7 @@ def test_progress_by_sampling_by_hand(kept: bool, tmp_path: Path) -> None:
     assert [
         advantages[TrajectoryKey(rollout.id, "agent")][turn.start]
         for rollout in found.rollouts
-        for turn in agent_turns(rollout.main)
+        for turn in rollout.main.agent_turns
     ] == pytest.approx(expected)
     # Completions are compared with those of the same history: -0.5 and 1, 1 and 0, -0.5 and -1.
     worths = {
@@ -251,16 +250,16 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     # The engine says -n / 100 and -n / 50 behind n tokens: -0.015 n in the mean.
     first, second = found.rollouts
     prefix = len("<answer>")
-    begins = [exp(-0.015 * (turn.start + prefix)) for turn in agent_turns(second.main)]
+    begins = [exp(-0.015 * (turn.start + prefix)) for turn in second.main.agent_turns]
     steps = [after - before for before, after in pairwise(begins)]
     last = begins[1] * exp(-0.015 * len("<think>t</think>")) - begins[1]
-    assert [turn.rewards["progress"] for turn in agent_turns(first.main)] == pytest.approx([steps[0], last])
+    assert [turn.rewards["progress"] for turn in first.main.agent_turns] == pytest.approx([steps[0], last])
     # Behind the last turn, which gives no answer, nothing has changed.
-    assert [turn.rewards["progress"] for turn in agent_turns(second.main)] == pytest.approx([*steps, 0.0])
+    assert [turn.rewards["progress"] for turn in second.main.agent_turns] == pytest.approx([*steps, 0.0])
     # Where the context has no room for the gold answer, nothing has changed either.
-    room = agent_turns(second.main)[1].start + len("<answer>") + len("Lena Roth")
+    room = second.main.agent_turns[1].start + len("<answer>") + len("Lena Roth")
     small = prepared(own, group, ScriptedPolicyEngine(lambda request, taken: "", room), tmp_path / "small.jsonl")
-    values = [turn.rewards["progress"] for turn in agent_turns(small.rollouts[1].main)]
+    values = [turn.rewards["progress"] for turn in small.rollouts[1].main.agent_turns]
     assert values == pytest.approx([steps[0], 0.0, 0.0])
 
 

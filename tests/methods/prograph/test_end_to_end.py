@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.record_files import read_log
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.online.preparation import PreparedGroup
@@ -23,7 +22,7 @@ def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
         group for file in sorted(online.glob("rollouts/prepared/*.jsonl")) for group in read_log(file, PreparedGroup)
     ]
     assert len(prepared) == 2 * 3
-    steps = [turn for group in prepared for rollout in group.rollouts for turn in agent_turns(rollout.main)]
+    steps = [turn for group in prepared for rollout in group.rollouts for turn in rollout.main.agent_turns]
     assert all("progress" in turn.rewards for turn in steps)
     costs = [update.preparation for update in read_updates(online)]
     assert sum(cost.requests for cost in costs if cost is not None) == sum(group.requests for group in prepared)
