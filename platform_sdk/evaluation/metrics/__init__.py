@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,15 @@ from platform_sdk.evaluation.metrics.scores import Scores
 COUNTS = frozenset({"turns", "searches", "tool_calls", "tool_errors", "tokens", "calls", "threads"})
 """Metrics that are counts even if all values of a run lie in 0..1; all others are shares."""
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "triviaqa", "popqa", "bamboogle", "qald10"]
+
+NAMING: dict[Dataset, Callable[[Path, Path, Path | None], Scores]] = {
+    "2wikimultihopqa": twowiki.score, "qald10": qald10.score
+}  # fmt: skip
+"""Scorers that also read further names of the gold entities."""
+SCORERS: dict[Dataset, Callable[[Path, Path], Scores]] = {
+    "hotpotqa": hotpotqa.score, "musique": musique.score, "nq": nq.score, "triviaqa": triviaqa.score,
+    "popqa": popqa.score, "bamboogle": bamboogle.score,
+}  # fmt: skip
 
 
 def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | None = None) -> Scores:
@@ -27,26 +37,11 @@ def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | N
         RecordError: a file is missing or malformed; the message says where.
         ValueError: ``names`` is given for a dataset without such a file.
     """
-    match dataset:
-        case "2wikimultihopqa":
-            return twowiki.score(gold, predictions, names)
-        case "qald10":
-            return qald10.score(gold, predictions, names)
+    if dataset in NAMING:
+        return NAMING[dataset](gold, predictions, names)
     if names is not None:
         raise ValueError(f"{dataset} has no file of further entity names")
-    match dataset:
-        case "hotpotqa":
-            return hotpotqa.score(gold, predictions)
-        case "musique":
-            return musique.score(gold, predictions)
-        case "nq":
-            return nq.score(gold, predictions)
-        case "triviaqa":
-            return triviaqa.score(gold, predictions)
-        case "popqa":
-            return popqa.score(gold, predictions)
-        case "bamboogle":
-            return bamboogle.score(gold, predictions)
+    return SCORERS[dataset](gold, predictions)
 
 
 __all__ = ["Dataset", "Scores", "score_files"]
