@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from platform_sdk.config.code import accepts_one_argument, find_definition, import_definition
+from platform_sdk.config.code import accepts_one_argument, find_function, import_definition
 
 if TYPE_CHECKING:
     from platform_sdk.records import Rollout
@@ -23,10 +22,7 @@ def check_reward(name: str) -> str:
     Raises:
         ValueError: it cannot be found, or cannot be called with a rollout alone.
     """
-    found = find_definition(name)
-    if not isinstance(found, ast.FunctionDef):
-        raise ValueError(f"{name} is not a function; a reward is a function from a rollout to a number")
-    if not accepts_one_argument(found):
+    if not accepts_one_argument(find_function(name)):
         raise ValueError(f"{name} cannot be called with a rollout alone; give its other parameters defaults")
     return name
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 
-Definition = ast.FunctionDef | ast.ClassDef | ast.Assign
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
 def find_definition(name: str) -> Definition:
@@ -37,6 +38,22 @@ def find_definition(name: str) -> Definition:
             "level"
         )
     return found[-1]
+
+
+def find_function(name: str, *, may_be_async: bool = False) -> Function:
+    """Return the syntax tree of a function named ``module:name``.
+
+    Raises:
+        ValueError: it cannot be found, is not a function, or is async and must not be.
+    """
+    if ":" not in name:
+        raise ValueError(f"{name} names no function; write package.module:function")
+    found = find_definition(name)
+    if not isinstance(found, Function):
+        raise ValueError(f"{name} is not a function")
+    if isinstance(found, ast.AsyncFunctionDef) and not may_be_async:
+        raise ValueError(f"{name} is not a function that can be called without await; remove async")
+    return found
 
 
 def parse_module(name: str) -> ast.Module:
@@ -68,12 +85,15 @@ def _parsed(path: Path, source: bytes) -> ast.Module:
 
 
 def _names(node: Definition) -> list[str]:
-    if isinstance(node, ast.Assign):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    match node:
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=target, value=value):
+            return [target.id] if isinstance(target, ast.Name) and value is not None else []
     return [node.name]
 
 
-def accepts_one_argument(function: ast.FunctionDef) -> bool:
+def accepts_one_argument(function: Function) -> bool:
     """Return True if the function can be called with a single positional argument."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from platform_sdk.config.code import find_definition
+from platform_sdk.config.code import find_definition, find_function
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import ToolUrl
 
@@ -43,10 +43,7 @@ class FunctionToolSpec(Struct):
     @field_validator("function")
     @classmethod
     def _is_function(cls, value: str) -> str:
-        if ":" not in value:
-            raise ValueError(f"{value} names no function; write package.module:function")
-        if not isinstance(find_definition(value), ast.FunctionDef):
-            raise ValueError(f"{value} is not a function")
+        find_function(value)
         return value
 
 

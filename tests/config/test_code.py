@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,7 +22,10 @@ raise SystemExit(0)
 def reward(rollout, scale=1.0): return 0.0
 def needs_two(rollout, other): return 0.0
 def needs_keyword(rollout, *, other): return 0.0
+async def later(rollout): return 0.0
 class Model: pass
+MODEL: type = Model
+DECLARED: type
 """
 
 
@@ -55,6 +59,8 @@ def test_checking_a_recipe_imports_nothing_it_names(package: Path, module: str) 
         ("ownrewards.sums:absent", "defines no function, class or value absent"),
         ("ownrewards.sums:Path", "defines no function, class or value Path"),
         ("ownrewards.sums:Model", "is not a function"),
+        ("ownrewards.sums:later", "is not a function that can be called without await; remove async"),
+        ("ownrewards.sums:DECLARED", "defines no function, class or value DECLARED"),
         ("ownrewards.sums:needs_two", "cannot be called with a rollout alone"),
         ("ownrewards.sums:needs_keyword", "cannot be called with a rollout alone"),
         ("ownrewards.none:reward", "no source of ownrewards.none on the Python path"),
@@ -66,6 +72,15 @@ def test_function_that_cannot_be_a_reward_is_refused(package: Path, function: st
     with pytest.raises(ConfigError, match=message):
         load_recipe(RECIPE, override(function))
     assert not list(package.rglob("*.ran"))
+
+
+def test_program_may_be_an_async_function(package: Path) -> None:
+    recipe = load_recipe(HOME / "pipelines/program/world.yaml", ["agent={function: 'ownrewards.sums:later'}"])
+    assert getattr(recipe.structs["agent"], "function", None) == "ownrewards.sums:later"
+
+
+def test_value_with_an_annotation_is_found(package: Path) -> None:
+    assert isinstance(find_definition("ownrewards.sums:MODEL"), ast.AnnAssign)
 
 
 def test_names_too_long_for_a_file_are_not_found() -> None:

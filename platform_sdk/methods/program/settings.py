@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from platform_sdk.agents.own_reward import RewardName
-from platform_sdk.config.code import find_definition
+from platform_sdk.config.code import find_function
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import EndpointUrl, HttpUrl, no_credentials
 
@@ -89,12 +88,8 @@ class AgentSpec(Struct):
     @field_validator("function")
     @classmethod
     def _is_function(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if ":" not in value:
-            raise ValueError(f"{value} names no function; write package.module:function")
-        if not isinstance(find_definition(value), ast.FunctionDef | ast.AsyncFunctionDef):
-            raise ValueError(f"{value} is not a function")
+        if value is not None:
+            find_function(value, may_be_async=True)
         return value
 
     @model_validator(mode="after")
