@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ahocorasick_rs import AhoCorasick, MatchKind
 
+from platform_sdk.data.words import WORD
+
 # A word, or one character that is neither part of a word nor space. Keys enclose tokens in NULs.
-_TOKEN = re.compile(r"\w+|[^\w\s\0]")
+_TOKEN = re.compile(rf"{WORD}+|[^\w\s\0]")
 
 
 def _tokens(text: str) -> list[str]:
@@ -22,6 +25,14 @@ def _key(tokens: Iterable[str]) -> str:
     A key contains another key only at token borders. Each token has separate NULs, so adjacent matches do not overlap.
     """
     return "".join(f"\0{token.casefold()}\0" for token in tokens)
+
+
+class Mention(NamedTuple):
+    """A name in a text: its tokens, the first one's position, and its entities (True if lower case may mean them)."""
+
+    position: int
+    tokens: tuple[str, ...]
+    entities: Mapping[int, bool]
 
 
 class EntityLinker:
@@ -49,10 +60,18 @@ class EntityLinker:
         """Return the numbers of the entities named in ``text``, each once, in the order of their first mention."""
         tokens = _tokens(text)
         cased = any(token != token.lower() for token in tokens)
-        key = _key(tokens)
         found: dict[int, None] = {}
-        for name, start, _ in self._automaton.find_matches_as_indexes(key):
-            token = tokens[key.count("\0", 0, start) // 2]
-            word = cased and token == token.lower()
-            found |= dict.fromkeys(entity for entity, lower in self._entities[name].items() if lower or not word)
+        for mention in self._mentions(tokens):
+            word = cased and mention.tokens[0] == mention.tokens[0].lower()
+            found |= dict.fromkeys(entity for entity, lower in mention.entities.items() if lower or not word)
         return list(found)
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Return the longest names in ``text`` from left to right, whatever their case."""
+        return list(self._mentions(_tokens(text)))
+
+    def _mentions(self, tokens: Sequence[str]) -> Iterator[Mention]:
+        key = _key(tokens)
+        for name, start, end in self._automaton.find_matches_as_indexes(key):
+            first, last = (key.count("\0", 0, place) // 2 for place in (start, end))
+            yield Mention(first, tuple(tokens[first:last]), self._entities[name])

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from platform_sdk.data.words import WORD
 from platform_sdk.records import Passage
 
 K1, B = 1.2, 0.75
@@ -25,7 +26,7 @@ COMMON_SHARE = 0.1
 COMMON_MINIMUM = 100
 """Words in at most this number of texts are always kept."""
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(f"{WORD}+")
 
 
 def words(text: str) -> list[str]:

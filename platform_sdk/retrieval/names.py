@@ -12,11 +12,14 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from platform_sdk.data.words import WORD
 from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Passage
 from platform_sdk.retrieval.lexical import words
@@ -33,7 +36,7 @@ LINKING_WORDS = frozenset(
 """Lower-case words that may occur inside a name."""
 
 # A word with its hyphens and apostrophes but without a genitive's s; or one other character.
-_TOKEN = re.compile(r"\w+(?:[-'’](?!s\b)\w+)*|[^\w\s]")
+_TOKEN = re.compile(rf"{WORD}+(?:[-'’](?!s\b){WORD}+)*|[^\w\s]")
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
@@ -63,19 +66,25 @@ def capitalised(text: str, common: Set[str] = frozenset(), linking: Set[str] = L
     return [" ".join(run) for run in runs if sum(map(len, run)) > 2]
 
 
-def marks_no_names(text: str) -> bool:
-    """Return True if a text has letters but no capital after its first character, as queries typed in lower case."""
-    rest = text[1:]
-    return rest == rest.lower() and rest != rest.upper()
+class Cases(NamedTuple):
+    """Case-folded words of a corpus by their usual case.
 
+    Attributes:
+        common: words in lower case at least as often as capitalised; at the start of a sentence they begin no name.
+        proper: words that are mostly capitalised, as names are.
+    """
 
-def common_words(texts: Iterable[str]) -> frozenset[str]:
-    """Return the case-folded words that ``texts`` have in lower case at least as often as capitalised."""
-    balance: Counter[str] = Counter()
-    for text in texts:
-        for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
-            balance[token.casefold()] += 1 if token[0].islower() else -1
-    return frozenset(word for word, more in balance.items() if more >= 0)
+    common: Set[str]
+    proper: Set[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Cases:
+        balance: Counter[str] = Counter()
+        for text in texts:
+            for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
+                balance[token.casefold()] += 1 if token[0].islower() else -1
+        common = frozenset(word for word, more in balance.items() if more >= 0)
+        return cls(common, frozenset(balance) - common)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Names:
         leaving: ``leaving[passage, name]`` is the weight of the way from a passage to a name; lower for common names.
         arriving: ``arriving[passage, name]`` is the weight of the way from a name to a passage; the same entries.
         titles: finds the forms of titles in a text.
+        cases: the words of the passages by their case.
     """
 
     labels: Sequence[str]
@@ -95,6 +105,31 @@ class Names:
     titles: EntityLinker
     forms: Sequence[str]  # of titles, in the linker's order
     passages_of_form: Sequence[np.ndarray]
+    cases: Cases
+
+    @cached_property
+    def _keys(self) -> Set[str]:
+        return frozenset(map(_key, self.labels))
+
+    def named_in(self, text: str) -> bool:
+        """Return True if a text has a name of the corpus, written as a name.
+
+        Names are titles, names that link passages, and after the first word all capitalised words that the passages
+        mostly capitalise, but not *I*. In scripts with capitals, a name in lower case is not recognised: it may be a
+        common word. A number is no name.
+        """
+        tokens = _TOKEN.findall(unicodedata.normalize("NFKC", text))
+        return (
+            any(self._is_name(mention.position, mention.tokens) for mention in self.titles.mentions(text))
+            or any(_key(name) in self._keys for name in capitalised(text, self.cases.common))
+            or any(t[0].isupper() and len(t) > 1 and t.casefold() in self.cases.proper for t in tokens[1:])
+        )
+
+    def _is_name(self, position: int, tokens: Sequence[str]) -> bool:
+        if position == 0 and len(tokens) == 1 and tokens[0].casefold() in self.cases.common:
+            return False
+        written = " ".join(tokens)
+        return written != written.lower() or (written == written.title() and any(map(str.isalpha, written)))
 
     @classmethod
     def build(
@@ -111,7 +146,7 @@ class Names:
                 holders[form].append(row)
         forms = sorted(holders)
         titles = EntityLinker([form] for form in forms)
-        common = common_words(passage.text for passage in passages)
+        cases = Cases.of(passage.text for passage in passages)
         keys = [_key(form) for form in forms]
         own: list[dict[str, int]] = []
         labels: dict[str, str] = {}
@@ -119,7 +154,7 @@ class Names:
             found: dict[str, int] = {}
             within = capitalised(passage.title, linking=frozenset())
             further = [name for name in others.get(passage.id, ()) if words(name)]
-            plain = [*further, *capitalised(passage.text, common)]
+            plain = [*further, *capitalised(passage.text, cases.common)]
             for name in (*plain, *within):
                 labels[_key(name)] = min(labels.get(_key(name), name), name)
             found |= dict.fromkeys(map(_key, plain), NAME)
@@ -142,7 +177,7 @@ class Names:
         leaving.sort_indices()
         arriving.sort_indices()
         rows_of_form = [np.array(holders[form] if len(holders[form]) <= most else [], dtype=np.int64) for form in forms]
-        return cls([labels[name] for name in numbers], leaving, arriving, titles, forms, rows_of_form)
+        return cls([labels[name] for name in numbers], leaving, arriving, titles, forms, rows_of_form, cases)
 
 
 def _key(name: str) -> str:

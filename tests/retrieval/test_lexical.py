@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import bm25s
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from platform_sdk.records import Passage
 from platform_sdk.retrieval.lexical import K1, B, Lexical, words
-from platform_sdk.retrieval.names import Names, capitalised, common_words, marks_no_names, title_forms
+from platform_sdk.retrieval.names import Cases, Names, capitalised, title_forms
 
 WORDS = st.lists(st.sampled_from(["oslo", "lima", "river", "film", "the", "1905"]), min_size=1, max_size=9)
 
@@ -45,7 +47,7 @@ def test_words_are_equal_for_equivalent_characters() -> None:
 
 def test_names_are_runs_of_capitalised_words() -> None:
     text = "The film Numb was made by Émile de la Tour's brother in New York. Films of 1905 and Öst-Berlin’s."
-    common = common_words([text, "the films that films make"])
+    common = Cases.of([text, "the films that films make"]).common
     assert capitalised(text, common) == ["Numb", "Émile de la Tour", "New York", "Öst-Berlin"]
     assert title_forms("Numb (Rihanna song)") == ("Numb (Rihanna song)", "Numb")
     assert title_forms("(1905)") == ("(1905)",)
@@ -81,9 +83,31 @@ def test_given_names_without_words_join_no_passages() -> None:
     assert names.labels == []
 
 
-def test_text_marks_no_names_without_a_capital_after_its_first_letter() -> None:
-    assert [marks_no_names(text) for text in ("who sang numb", "Who sang?", "a")] == [True, True, False]
-    assert [marks_no_names(text) for text in ("Who sang Numb?", "日本", "", "1905")] == [False] * 4
+NAMED = [
+    "Who sang Numb?", "Numb was sung by whom?", "WHO SANG NUMB?", "Where does Ada Kahn live?", "What is in 日本 ?",
+    "what did O'Neil paint?", "Is Rough Bay deep?",
+]  # fmt: skip
+"""A title, first or in capitals; a word that passages capitalise; a title in a script without capitals."""
+NAMELESS = [
+    "who sang numb", "Who sang?", "a", "", "1905", "What can I do if I forgot it?", "I'm late, what now?",
+    "Hello Support Team, how can I see the film?", "The film of the year?", "where is rough bay",
+]  # fmt: skip
+"""Lower case, only common words, a number, *I*, words that no passage has, or a common word first."""
+
+
+@pytest.mark.parametrize(("text", "named"), [*((text, True) for text in NAMED), *((text, False) for text in NAMELESS)])
+def test_text_names_something_of_the_corpus_or_not(text: str, named: bool) -> None:
+    texts = {
+        "Numb (song)": "It was sung by Ada Kahn.", "日本": "a land of film", "1905": "a year", "The": "a film",
+        "Rough Bay": "the bay where O'Neil painted; a team supports it", "Story": "it can be rough, hello",
+    }  # fmt: skip
+    names = Names.build([Passage(id=title, title=title, text=text) for title, text in texts.items()], 60)
+    assert names.named_in(text) is named
+
+
+def test_words_keep_their_combining_marks() -> None:
+    assert words("मीना और मोना") == ["मीना", "और", "मोना"]
+    assert words("பெண், ไทย שָׁלוֹם") == ["பெண்", "ไทย", unicodedata.normalize("NFKC", "שָׁלוֹם")]
 
 
 def test_missing_words_count_by_the_share_of_best_texts_without_them() -> None:

@@ -37,7 +37,7 @@ from platform_sdk.retrieval.method import Index, RetrievalMethod
 from platform_sdk.retrieval.methods.hyperedge import load_graph
 from platform_sdk.retrieval.methods.passages import PassageMaterial
 from platform_sdk.retrieval.milvus import Hit, Vectors
-from platform_sdk.retrieval.names import Names, marks_no_names
+from platform_sdk.retrieval.names import Names
 from platform_sdk.retrieval.spread import Spread, best, start_chances
 from platform_sdk.sampling.rollout import SearchRequest
 
@@ -150,11 +150,11 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
         found: list[list[Evidence]] = [[] for _ in requests]
         scorers: dict[int, QueryScorer] = {}
         for at, (request, query, hits) in enumerate(zip(requests, queries, near, strict=True)):
-            if marks_no_names(request.query):
-                found[at] = _plain(index, hits[:k])
-            else:
+            if links.names.named_in(request.query):
                 worded = (lexical.indices[rows[at]], lexical.data[rows[at]])
                 scorers[at] = QueryScorer(index, request.query, query, worded, hits, k)
+            else:
+                found[at] = _plain(index, hits[:k])
         if scorers:
             seeds = [(scorer.best, scorer.start) for scorer in scorers.values()]
             spread = Spread.over(links.names.leaving, links.names.arriving, links.members, seeds)
