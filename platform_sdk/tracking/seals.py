@@ -28,7 +28,7 @@ from platform_sdk.tracking.removed import is_in, removed_paths
 
 STEP = "step "
 ENDED = "run ended: "
-OUTCOMES = (RunDir.corpus_digests, f"*/{PhaseDir.sample}", f"*/{PhaseDir.train}", f"*/{PhaseDir.scores}")
+OUTCOMES = (f"*/{PhaseDir.sample}", f"*/{PhaseDir.train}", f"*/{PhaseDir.scores}")
 INDEX = "index"  # the folder of Milvus Lite's files, which a run rebuilds from the corpus if they are missing
 NAMED = 3  # maximum number of altered files in a message
 
@@ -95,8 +95,13 @@ def check(run_dir: Path) -> None:
 
 
 def require_manifest(run_dir: Path) -> None:
-    """Raise a ManifestError if steps have finished but the manifest is missing: a new one would lack them."""
-    if not manifest.read(run_dir) and any(next(run_dir.glob(pattern), None) for pattern in OUTCOMES):
+    """Raise a ManifestError if steps have finished but the manifest is missing: a new one would lack them.
+
+    Before the run begins, ``hopforge search`` and other commands prepare its corpus without a manifest.
+    """
+    begun = RunDir(run_dir).run_journal.is_file()
+    outcomes = (RunDir.corpus_digests, *OUTCOMES) if begun else OUTCOMES
+    if not manifest.read(run_dir) and any(next(run_dir.glob(pattern), None) for pattern in outcomes):
         path = run_dir / manifest.FILE_NAME
         raise manifest.ManifestError(f"{path}: is missing or empty, but steps of the run are finished; {REMEDY}")
 
