@@ -14,6 +14,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -23,16 +24,15 @@ from platform_sdk.errors import UserError
 
 REMEDY = "restore it from a copy, or start the run again in another --workdir"
 WRITABLE = "free space or choose a writable directory (--workdir, -o), then repeat the command"
-_STORAGE_ERRNOS = frozenset(
+ACCESSIBLE = "check the path and its permissions; to write elsewhere, use --workdir or -o"
+_ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ESPIPE})
+_STORAGE_ERRNOS = _ACCESS_ERRNOS | frozenset(
     {
         errno.ENOSPC,
         errno.EDQUOT,
         errno.EFBIG,
         errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
         errno.ENOTDIR,
-        errno.EISDIR,
         errno.EEXIST,
         errno.ENAMETOOLONG,
         errno.EIO,
@@ -118,11 +118,11 @@ def sync(path: Path) -> None:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 (hex) of a file's content."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading. A pipe without a writer or an endless device never blocks the caller.
 
     Raises:
@@ -228,13 +228,18 @@ def whole_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
 
     A last line without a newline is ignored: it is still being written, or a kill cut it short. A missing file has no
     lines.
+
+    Raises:
+        UserError: the file cannot be read.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             stream.seek(offset)
             content = stream.read()
     except FileNotFoundError:
         return [], offset
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     end = content.rfind(b"\n") + 1
     return content[:end].split(b"\n")[:-1], offset + end
 
@@ -259,7 +264,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def storage_error(error: BaseException) -> UserError | None:
-    """Return the error to show if a disk is full, read-only or not writable; None for other errors.
+    """Return the error to show if a file cannot be read or written, or a disk is full; None for other errors.
 
     Libraries wrap the operating system's error or only quote it, so causes and texts are searched too.
     """
@@ -274,6 +279,8 @@ def storage_error(error: BaseException) -> UserError | None:
             name = (seen.filename2 or seen.filename) if isinstance(seen, OSError) else None
             where = f"{name}: " if name else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
+            if isinstance(seen, OSError) and seen.errno in _ACCESS_ERRNOS:
+                return UserError(f"{where or 'a file '}cannot be read or written: {reason}; {ACCESSIBLE}")
             return UserError(f"{where or 'a file '}cannot be written: {reason}; {WRITABLE}")
         seen = seen.__cause__ or seen.__context__
     return None

@@ -19,7 +19,7 @@ from platform_sdk.diagnosis.redaction import redacted
 from platform_sdk.errors import UserError
 from platform_sdk.execution.lock import is_locked
 from platform_sdk.execution.runs import STEPS
-from platform_sdk.files import read_model, read_object, read_text, whole_lines
+from platform_sdk.files import read_model, read_object, read_regular, read_text, whole_lines
 from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, Event, all_events, read, run_file
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
@@ -68,7 +68,7 @@ def stamp(seconds: float) -> str:
 def _steps(run_dir: Path, state: RunState, began: float, end: Event) -> Iterator[StepFacts]:
     """Yield the run's steps; of a run that did not finish, the last one with a log is the one that ended it."""
     path = run_dir / STEPS
-    names = [str(name) for name in read_object(path)["steps"]] if path.is_file() else []
+    names = [str(name) for name in read_object(path).get("steps", ())] if path.is_file() else []
     logs = {name: RunDir(run_dir).log(name) for name in names}
     changed = {name: log.stat().st_mtime for name, log in logs.items() if log.is_file()}
     current = [name for name, at in changed.items() if at >= began - 1.0]
@@ -104,7 +104,7 @@ def _lines(path: Path) -> list[Line]:
     """Return the last lines of a log without empty lines and progress bars."""
     if not path.is_file():
         return []
-    text = path.read_bytes().decode(errors="replace")
+    text = read_regular(path).decode(errors="replace")
     numbered = ((number, line.rsplit("\r", 1)[-1].rstrip()) for number, line in enumerate(text.split("\n"), start=1))
     kept = [Line(number=number, text=line) for number, line in numbered if line and not _is_progress(line)]
     return kept[-LINES:]

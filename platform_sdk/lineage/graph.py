@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from platform_sdk.config.struct import Struct
+from platform_sdk.files import read_regular
 from platform_sdk.lineage.products import Product, products_of, sources_of
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.listing import run_dirs
@@ -133,7 +134,7 @@ def read_graph_of(run_dir: Path) -> Graph:
 def _trained_in(run_dir: Path, models: set[str]) -> list[manifest.Entry]:
     """Return a run's manifest if it trained one of the models; otherwise nothing."""
     try:
-        content = (run_dir / manifest.FILE_NAME).read_bytes()
+        content = read_regular(run_dir / manifest.FILE_NAME)
         if not any(f'"weights":"{digest}"'.encode() in content for digest in models):
             return []
         entries = manifest.read(run_dir)

@@ -10,7 +10,7 @@ import msgspec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import normalize_squad
-from platform_sdk.files import REMEDY, sha256
+from platform_sdk.files import REMEDY, open_regular, sha256
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.lineage.products import products_of, sources_of
 from platform_sdk.run_dir import PhaseDir, RunDir
@@ -135,7 +135,7 @@ def _read(path: Path) -> Iterator[_Rollout]:
     """Yield the rollouts of a file; of a file of prepared groups, those with branches, which their own file lacks."""
     kind: type[_Prepared] | type[_Rollout] = _Prepared if path.parent.name == PhaseDir.prepared else _Rollout
     decoder = msgspec.json.Decoder(kind)
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         next(stream, None)  # the header
         for number, line in enumerate(stream, start=2):
             try:

@@ -25,7 +25,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
-from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
+from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec, SamplingSpec
 from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
@@ -57,6 +57,7 @@ def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     found = [
         *_method(recipe),
         *_own_reward(recipe),
+        *_greedy(recipe),
         *_credit(recipe),
         *_paths(recipe),
         *_triples(recipe),
@@ -118,6 +119,15 @@ def _own_reward(recipe: Recipe) -> Iterator[Found]:
     for path, chosen in specs:
         if chosen.reward == "own":
             yield (*path, "reward"), NO_OWN_REWARD
+
+
+def _greedy(recipe: Recipe) -> Iterator[Found]:
+    """Yield a temperature at which all rollouts of a group are equal, so that online training learns nothing."""
+    sampling = recipe.structs.get("sampling")
+    online = any(spec.updates for _, spec in recipe.models(OnlineSpec))
+    if online and isinstance(sampling, SamplingSpec) and sampling.temperature == 0:
+        fault = "is 0, so the rollouts of a group are equal and online training learns nothing; set it above 0"
+        yield ("sampling", "temperature"), fault
 
 
 def _credit(recipe: Recipe) -> Iterator[Found]:
@@ -204,15 +214,15 @@ def _graph(recipe: Recipe) -> Iterator[Found]:
     builders = [step for step, _ in recipe.pipeline.document.placed_steps() if step.component == GRAPH]
     if not builders or any(task.component == GRAPH for task in recipe.plan):
         return
+    missing = f"step {builders[0].id}, which builds it, is left out by {builders[0].when}; turn that on, or"
     for path, retrieval in recipe.models(RetrievalSpec):
         if retrieval.method in GRAPH_METHODS:
-            yield (
-                (*path, "method"),
-                (
-                    f"{retrieval.method} searches a graph, but step {builders[0].id}, which builds it, is left out by "
-                    f"{builders[0].when}; turn that on, or choose a method that searches passages, e.g. chunk"
-                ),
+            fault = (
+                f"{retrieval.method} searches a graph, but {missing} choose a method that searches passages, e.g. chunk"
             )
+            yield (*path, "method"), fault
+        elif retrieval.method == "linked" and retrieval.settings.get("graph"):
+            yield (*path, "settings", "graph"), f"uses the entities of a graph, but {missing} leave it out"
 
 
 def _shipped_models(recipe: Recipe) -> Iterator[Found]:

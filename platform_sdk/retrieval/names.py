@@ -1,8 +1,9 @@
 """Names shared by passages: mentioned titles, and capitalised words.
 
 A name is another passage's title between word boundaries, or a sequence of capitalised words. Scripts without capitals
-have titles only. The result is a directed bipartite graph of passages and names, as two sparse matrices: a walk leaves
-a passage mostly by the titles that it mentions, and a name mostly to the passages with this title.
+have titles only, and scripts without spaces, such as Chinese, no names unless punctuation or spaces separate them. The
+result is a directed bipartite graph of passages and names, as two sparse matrices: a walk leaves a passage mostly by
+the titles that it mentions, and a name mostly to the passages with this title.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import identity, read_object, sha256, write_text
+from platform_sdk.files import identity, open_regular, read_object, sha256, write_text
 from platform_sdk.tracking.journal import FOLDER
 
 CACHE = "digests.json"
@@ -131,7 +131,7 @@ def _key() -> bytes | None:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(secrets.token_bytes(KEY_BYTES))
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             status = os.fstat(stream.fileno())
             private = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
             key = stream.read(KEY_BYTES + 1)

@@ -74,7 +74,8 @@ def run_dirs(folder: Path) -> list[Path]:
     Raises:
         UserError: the folder contains none.
     """
-    directories = sorted(path.parent.parent for path in folder.glob(f"*/{run_file(Path())}"))
+    # A broken link in place of the journal is reported later; it does not hide the run.
+    directories = sorted(path for path in folder.glob("*/") if os.path.lexists(run_file(path)))
     if not directories:
         raise UserError(
             f"{folder}: contains no run directories; pass the folder of the runs, or set MLFLOW_TRACKING_URI to the "

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.data.terms import Terms
-from platform_sdk.files import REMEDY, whole_lines
+from platform_sdk.files import REMEDY, read_regular, whole_lines
 from platform_sdk.run_dir import RunDir
 
 FILE_NAME = RunDir.manifest
@@ -220,7 +220,7 @@ def _body(entry: Entry) -> dict[str, Any]:
 
 
 def _seal(journal: Path) -> JournalSeal:
-    content = journal.read_bytes()
+    content = read_regular(journal)
     return JournalSeal(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 

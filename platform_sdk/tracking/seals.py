@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY, sha256
+from platform_sdk.files import REMEDY, read_regular, sha256
 from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.digests import Digests
@@ -68,7 +68,7 @@ def journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator
     now = {name: sha256(path) for name, path in paths.items() if name.startswith(folder)}
     altered = {name for name in {*now, *sealed} if now.get(name) != sealed.get(name)}
     run = run_file(run_dir)
-    if hashlib.sha256(run.read_bytes()[: last.journal.bytes]).hexdigest() != last.journal.sha256:
+    if hashlib.sha256(read_regular(run)[: last.journal.bytes]).hexdigest() != last.journal.sha256:
         altered.add(_name(run_dir, run))
     for name in sorted(altered):
         yield Fault(run_dir / name, "was altered, added or removed after the run had ended")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import parse_object, read_text, sha256
+from platform_sdk.files import parse_object, read_regular, read_text, sha256
 from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
@@ -48,7 +48,7 @@ class Chain:
 def read_chain(path: Path) -> Chain:
     """Return the entries of a manifest whose own hash is right, and the faults of the chain."""
     chain = Chain()
-    content = path.read_bytes()
+    content = read_regular(path)
     if content and not content.endswith(b"\n"):
         chain.faults.append("the last line is cut off")
     previous = manifest.GENESIS
@@ -121,7 +121,7 @@ class FileCheck:
                 self.events[key] = read(path)[0]
             except UserError:
                 self.findings.append(Finding(thing=name, kind="altered", found="a line that is no event"))
-            if path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n"):
+            if path.is_file() and read_regular(path)[-1:] not in (b"", b"\n"):
                 self._cut_short(key, name)
 
     def _cut_short(self, key: str, name: str) -> None:
@@ -187,7 +187,7 @@ class FileCheck:
         seal, path = entry.journal, self.run_dir / name
         if seal is None or not path.is_file() or self._is_named(name):
             return
-        content = path.read_bytes()
+        content = read_regular(path)
         found = hashlib.sha256(content[: seal.bytes]).hexdigest()
         if found != seal.sha256 or len(content) < seal.bytes:
             expected = f"{seal.sha256} of the first {seal.bytes} bytes"

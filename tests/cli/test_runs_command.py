@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -54,6 +55,24 @@ def folder(tmp_path: Path) -> Path:
     step.append("tags", tags={"hopforge.digest.weights": WEIGHTS})
     journal.append("ended", status="FINISHED")
     return run_dir.parent
+
+
+@pytest.mark.parametrize("file", ["manifest.jsonl", "tracking/run.jsonl", "tracking/steps/train.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "loop", "directory"])
+def test_run_with_an_unreadable_file_does_not_hide_the_others(folder: Path, file: str, kind: str) -> None:
+    shutil.copytree(folder / "first", folder / "second")
+    path = folder / "second" / file
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        path.mkdir()
+    done = hopforge_runs(folder)
+    assert "Traceback" not in done.stderr
+    assert "first" in done.stdout
+    assert str(path) in done.stderr
 
 
 def test_runs_are_read_from_their_directories_without_mlflow(folder: Path) -> None:

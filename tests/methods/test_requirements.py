@@ -82,6 +82,17 @@ def test_graph_method_without_the_step_that_builds_the_graph_is_an_error() -> No
     told = "retrieval.method: prograph searches a graph, but step graph, which builds it, is left out"
     assert f"{told} by ${{parameters.build_graph}}; turn that on" in str(problem)
     assert errors(load_recipe(recipe, ["build_graph=false", "retrieval.method=chunk"])) == []
+    linked = ["build_graph=false", "retrieval={method: linked, settings: {graph: true}, threads: 1}"]
+    [problem] = errors(load_recipe(recipe, linked))
+    assert "retrieval.settings.graph: uses the entities of a graph, but step graph" in str(problem)
+
+
+def test_greedy_rollouts_are_an_error_in_online_training_only() -> None:
+    recipe = HOME / "pipelines/mygo/world-grpo.yaml"
+    [problem] = errors(load_recipe(recipe, ["sampling.temperature=0"]))
+    assert "sampling.temperature: is 0, so the rollouts of a group are equal" in str(problem)
+    assert errors(load_recipe(recipe, ["sampling.temperature=0", "online.updates=0"])) == []
+    assert errors(load_recipe(WORLD, ["sampling.temperature=0"])) == []
 
 
 def test_own_reward_that_is_not_named_is_an_error() -> None:

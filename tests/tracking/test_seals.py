@@ -91,6 +91,14 @@ def test_manifest_removed_with_the_journals_stops_the_run(run: Path) -> None:
         start_run(run, RECIPE)
 
 
+def test_run_begins_in_a_directory_with_a_prepared_corpus_but_needs_its_manifest_later(tmp_path: Path) -> None:
+    write_text(tmp_path / "corpus/digests.json", "{}")  # as hopforge search and recall leave it
+    start_run(tmp_path, RECIPE, follow=False)
+    (tmp_path / manifest.FILE_NAME).unlink()
+    with pytest.raises(UserError, match=r"manifest\.jsonl.*--workdir"):
+        start_run(tmp_path, RECIPE, follow=False)
+
+
 def test_step_that_was_killed_while_writing_again_is_not_taken_for_altered(run: Path) -> None:
     with pytest.raises(KeyboardInterrupt), step_run(run, "eval-start"):
         write_text(run / FILES[0], '{"em": 0.25}')

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.differences import ABSENT
+from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.cards.figures import amount, count_metrics
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.phase_statistics import Statistics, read_statistics
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
-from platform_sdk.files import read_object
+from platform_sdk.files import REMEDY, read_object
 from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, PhaseDir, RunDir
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
@@ -183,10 +184,14 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _phase(folder: Path) -> Phase:
+    path = PhaseDir(folder).scores
+    scores = read_object(path) if path.is_file() else None
+    if scores is not None and not isinstance(scores.get("metrics"), dict):
+        raise UserError(f"{path}: has no metrics, so it was altered; {REMEDY}")
     return Phase(
         folder.name,
         figures={**_object(PhaseDir(folder).train), **_object(PhaseDir(folder).figures)},
-        scores=_object(PhaseDir(folder).scores) if PhaseDir(folder).scores.is_file() else None,
+        scores=scores,
         updates=read_updates(folder),
         statistics=read_statistics(folder),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from platform_sdk.files import open_regular
 from platform_sdk.record_files import check_header, parse_line, read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.run_dir import PhaseDir
@@ -65,7 +66,7 @@ def size(paths: list[Path]) -> int:
     """Return the number of rollouts in the files: complete lines without the headers."""
     found = 0
     for path in paths:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             found += max(0, sum(line.endswith(b"\n") for line in stream) - 1)
     return found
 
@@ -107,7 +108,7 @@ def _spread(numbers: list[int]) -> list[int]:
 
 def _complete_rollouts(path: Path) -> Iterator[Rollout]:
     """Yield the complete rollouts of a file that a running step may still be writing."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         check_header(path, stream.readline(), Rollout)
         for number, line in enumerate(stream, start=2):
             if line.endswith(b"\n"):

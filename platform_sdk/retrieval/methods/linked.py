@@ -8,8 +8,8 @@
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
-needed. The last two terms favour passages that add to the best ones: another hop of the question. A lower-case query,
-which marks no names, is searched by similarity only.
+needed. The last two terms favour passages that add to the best ones: another hop of the question. A query without a
+name of the corpus (``Names.named_in``), as queries in lower case, is searched by similarity only.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
@@ -52,12 +52,12 @@ COVERING = 3
 class LinkedSettings(Struct):
     """Weights of the score and size of the graph; the defaults were chosen on training questions."""
 
-    lexical: float = Field(0.3, ge=0, description="Weight of BM25 in the choice of the walk's start passages.")
-    title: float = Field(0.7, ge=0, description="Weight in that choice of the rarity of titles in the query.")
-    spread: float = Field(3.5, ge=0, description="Weight of the logarithm of the rank.")
-    missing: float = Field(0.4, ge=0, description="Weight of BM25 for query words missing in the best passages.")
-    repeated: float = Field(0.6, ge=0, description="Weight of the penalty for similarity to the best passages.")
-    damping: float = Field(0.7, ge=0, lt=1, description="Probability that the walk continues.")
+    lexical: float = Field(0.3, ge=0, le=1e6, description="Weight of BM25 in the choice of the walk's start passages.")
+    title: float = Field(0.7, ge=0, le=1e6, description="Weight in that choice of the rarity of titles in the query.")
+    spread: float = Field(3.5, ge=0, le=1e6, description="Weight of the logarithm of the rank.")
+    missing: float = Field(0.4, ge=0, le=1e6, description="Weight of BM25 of query words that the best passages lack.")
+    repeated: float = Field(0.6, ge=0, le=1e6, description="Weight of the penalty for similarity to the best passages.")
+    damping: float = Field(0.7, ge=0, le=0.99, description="Probability that the walk continues.")
     seeds: int = Field(10, ge=1, le=1000, description="Number of passages from which the walk starts.")
     candidates: int = Field(30, ge=1, le=1000, description="Number of candidates by similarity, and by BM25.")
     shared: int = Field(60, ge=2, description="Names in more passages than this create no links.")
