@@ -7,6 +7,9 @@ from pydantic import Field
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import EndpointUrl
 
+NO_VERDICT = "no_verdict"
+"""Share of answers with an unparsable judgement, in an evaluation's metrics and a rollout's rewards."""
+
 
 class JudgeSpec(Struct):
     """LLM judge: a chat model at an OpenAI-compatible endpoint that judges whether an answer is correct.

@@ -38,9 +38,6 @@ INSTRUCTIONS = (
 REMINDER = "That is no verdict. Reply with one word only: yes or no."
 FEWEST = 100  # judgements needed before the share of unparsable ones is checked
 
-NO_VERDICT = "no_verdict"
-"""Share of answers with an unparsable judgement, in an evaluation's metrics and a rollout's rewards."""
-
 Verdict = Literal["yes", "no", "unparsable"]
 Message = dict[str, str]
 

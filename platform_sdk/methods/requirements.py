@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from platform_sdk.config.code import find_definition
-from platform_sdk.config.credit import NO_ANSWER_OPENING, GroupCreditSpec, InformationGainSpec, no_information_gain
+from platform_sdk.config.credit import (
+    NO_ANSWER_OPENING,
+    GdpoCreditSpec,
+    GroupCreditSpec,
+    InformationGainSpec,
+    no_information_gain,
+)
 from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.environment import ENVIRONMENTS
 from platform_sdk.config.errors import Code
@@ -59,6 +65,7 @@ def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
         *_own_reward(recipe),
         *_greedy(recipe),
         *_credit(recipe),
+        *_reward_names(recipe),
         *_paths(recipe),
         *_triples(recipe),
         *_graph(recipe),
@@ -142,6 +149,29 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
             if method.opening(agent) is None:
                 fault = NO_ANSWER_OPENING if hasattr(agent, "answer_opening") else no_information_gain(method.name)
                 yield (*path, "credit", "type"), fault
+
+
+def _reward_names(recipe: Recipe) -> Iterator[Found]:
+    """Yield the rewards that online training names and the rollouts do not have.
+
+    Settings of an agent from another package may have no ``reward_names``; then only the run finds out.
+    """
+    agent = recipe.structs.get("agent")
+    known = getattr(agent, "reward_names", None)
+    if known is None:
+        return
+    named: list[tuple[FieldPath, str | None]] = [
+        (("agent", "credit", "mute_ties_of"), getattr(getattr(agent, "credit", None), "mute_ties_of", None))
+    ]
+    for path, online in recipe.models(OnlineSpec):
+        named += [((*path, "reward"), online.reward), ((*path, "credit", "mute_ties_of"), online.credit.mute_ties_of)]
+        if isinstance(online.credit, GdpoCreditSpec):
+            named += [((*path, "credit", "weights", name), name) for name in online.credit.weights]
+    for path, name in named:
+        if name == "own" and "own" not in known:
+            yield path, NO_OWN_REWARD
+        elif name is not None and name not in known:
+            yield path, f"rollouts have no reward {name}; {suggestion(name, known)}"
 
 
 def _paths(recipe: Recipe) -> Iterator[Found]:

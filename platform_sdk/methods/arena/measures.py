@@ -23,7 +23,8 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
     """
     found = [_measures(spec, rollout) for rollout in rollouts]
     if judge is not None:
-        from platform_sdk.evaluation.judge import NO_VERDICT, Judge
+        from platform_sdk.config.judge import NO_VERDICT
+        from platform_sdk.evaluation.judge import Judge
 
         with Judge(judge) as opened:
             for values, verdict in zip(found, opened.verdicts(items_of(rollouts)), strict=True):

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from platform_sdk.agents.speaker import Policy
-from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.config.judge import NO_VERDICT, JudgeSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.errors import UserError
-from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.files import read_object
 from platform_sdk.methods.arena.agent import Generator, generator, questions_of
 from platform_sdk.methods.arena.demonstrations import Demonstrations

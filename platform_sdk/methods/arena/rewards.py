@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platform_sdk.agents.own_reward import load_reward
+from platform_sdk.config.judge import NO_VERDICT
 from platform_sdk.evaluation.answers import answer_rewards, spaced_exact_match, spaced_f1
-from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.methods.arena.grammar import parse, well_formed, without_thoughts
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.records import Question, Rollout

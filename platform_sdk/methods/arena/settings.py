@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from platform_sdk.agents.own_reward import RewardName
-from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.config.judge import NO_VERDICT, JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.config.struct import Struct, equal_to
 
@@ -74,6 +74,11 @@ class AgentSpec(Struct):
     candidates: int = Field(2, ge=2, le=100, description="sure: number of candidate answers")
     follow_ups: int = Field(4, ge=1, le=1000, description="self_ask: maximum questions that the model asks itself")
     rewards: RewardSpec = Field(RewardSpec(), description="the reward of a response")
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Return the names of a rollout's rewards, for the settings that name one."""
+        return (*sorted(NAMED), *([NO_VERDICT] if self.rewards.judge else []), *self.rewards.extra)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

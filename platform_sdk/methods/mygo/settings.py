@@ -34,6 +34,11 @@ class AgentSpec(Struct):
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
     @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Return the names of a rollout's rewards, for the settings that name one."""
+        return ("em", "f1", "well_formed", *(["own"] if self.reward else []))
+
+    @property
     def max_questions(self) -> int:
         """Return the maximum number of sub-questions of one turn."""
         return 1 if self.plan == "chain" else self.sub_questions

@@ -85,6 +85,11 @@ class AgentSpec(Struct):
         0.5, ge=0, le=1, description="share of failed attempts above which the run stops, once there are 20 attempts"
     )
 
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Return the names of a rollout's rewards, for the settings that name one."""
+        return ("em", "f1", "answered", *(["own"] if self.reward else []))
+
     @field_validator("function")
     @classmethod
     def _is_function(cls, value: str | None) -> str | None:

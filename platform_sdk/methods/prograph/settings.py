@@ -98,3 +98,8 @@ class AgentSpec(Struct):
         exclude_if=equal_to(True),
     )
     credit: CreditSpec | None = Field(None, description="step-wise GRPO; null: plain GRPO on the outcome")
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Return the names of a rollout's rewards, for the settings that name one."""
+        return ("em", "f1", "format", "accuracy", "reward", "struct")

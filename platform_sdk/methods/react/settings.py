@@ -24,6 +24,11 @@ class AgentSpec(Struct):
         "2503.09516), whose only tool is search",
     )
 
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Return the names of a rollout's rewards, for the settings that name one."""
+        return ("em", "f1", "well_formed")
+
     @field_validator("tools")
     @classmethod
     def _names_differ(cls, value: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
