@@ -69,7 +69,9 @@ class GdpoCreditSpec(AdvantageSpec):
     type: Literal["gdpo"] = Field(
         description="GDPO: normalise each reward in its group, then weight, sum and whiten over the update"
     )
-    weights: dict[str, float] = Field(min_length=1, description="weight of each reward")
+    weights: dict[str, Annotated[float, Field(ge=-1_000_000, le=1_000_000)]] = Field(
+        min_length=1, description="weight of each reward"
+    )
     others: Literal["shared", "none"] = Field(
         default="shared",
         description="credit of trajectories called by the main trajectory: its advantage, or none",
@@ -79,6 +81,12 @@ class GdpoCreditSpec(AdvantageSpec):
         description="groups to resample or replace: groups without any advantage, or groups whose "
         "online.reward is all 0",
     )
+
+    @model_validator(mode="after")
+    def _weighs(self) -> Self:
+        if not any(self.weights.values()):
+            raise ValueError("weights are all 0, so no attempt has an advantage; give a reward another weight")
+        return self
 
 
 class InformationGainSpec(AdvantageSpec):

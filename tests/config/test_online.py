@@ -40,6 +40,8 @@ def test_invalid_online_settings_are_refused(field: str, value: object) -> None:
         ({"normalization": "constant"}, "normalization_length"),
         ({"scale_logits": True, "off_policy": True}, "scale_logits"),
         ({"credit": {"baseline": "none"}}, "set scale to none"),
+        ({"credit": {"type": "gdpo", "weights": {"f1": 0, "em": 0}}}, "weights are all 0"),
+        ({"credit": {"type": "gdpo", "weights": {"f1": 1e308}}}, "less than or equal to 1000000"),
         ({"credit": {"baseline": "none", "scale": "batch"}}, "set scale to none"),
         ({"clip": {"type": "gspo"}}, "set normalization to sequence"),
         ({"scale_logits": True, "engine_correction": {}}, "engine_correction compares probabilities at temperature 1"),

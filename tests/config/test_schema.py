@@ -39,7 +39,8 @@ BEYOND = {
     "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds|^extra\.\w+ must be",
     "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3",
     "online: settings that go together": r"^baseline none keeps|^mini_batches \d+ is above|^normalization constant and"
-    r"|^scale_logits |^resamples asks the same|has no effect|^clip gspo |^engine_correction |^aggregation gdpo ",
+    r"|^weights are all 0|^scale_logits |^resamples asks the same|has no effect|^clip gspo |^engine_correction "
+    r"|^aggregation gdpo ",
     "mygo: the threshold's cap": r"is above threshold_cap",
     "arena: reward, form and strategy": r"^judge: \{url|^extra: .* is the name|^strategy |^\S+ is no function"
     r"|cannot be called with|is not valid Python",
