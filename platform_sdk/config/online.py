@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from platform_sdk.config.credit import CreditChoice, GroupCreditSpec
 from platform_sdk.config.struct import Struct, equal_to
@@ -46,7 +46,20 @@ class GspoClip(Struct):
     high: float = Field(default=4e-4, gt=0, le=1000, description="upper clip: 1 + high")
 
 
-Clip = Annotated[float, Field(gt=0, lt=1)] | Annotated[ClipRange | CispoClip | GspoClip, Field(discriminator="type")]
+def _kind(value: Any) -> str:
+    """Return the type of a clip; a number is of none."""
+    if isinstance(value, dict):
+        return str(value.get("type", "range"))
+    return str(getattr(value, "type", "a number"))
+
+
+Clip = Annotated[
+    Annotated[float, Field(gt=0, lt=1), Tag("a number")]
+    | Annotated[ClipRange, Tag("range")]
+    | Annotated[CispoClip, Tag("cispo")]
+    | Annotated[GspoClip, Tag("gspo")],
+    Discriminator(_kind),
+]
 
 
 class EngineCorrection(Struct):

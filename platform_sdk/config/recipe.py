@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
@@ -252,7 +254,7 @@ class _Resolver:
             found = causes(error)
             for item in found[:MAX_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
-                self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
+                self.problem(path, _remedy(model, item))
             if len(found) > MAX_PROBLEMS:
                 self.problem((name,), f"has {len(found) - MAX_PROBLEMS} more problems")
             return UNKNOWN
@@ -283,7 +285,12 @@ def _known_location(location: tuple[int | str, ...], given: Any, type_: str) -> 
     return tuple(path)
 
 
-def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[int | str, ...], value: Any) -> str:
+def _remedy(model: type[BaseModel], item: ErrorDetails) -> str:
+    type_, location, value = item["type"], item["loc"], item["input"]
+    if type_.startswith("union_tag_"):
+        known = re.findall("'([^']+)'", item.get("ctx", {}).get("expected_tags", ""))
+        found = item.get("ctx", {}).get("tag")
+        return f"there is no type {found}; {suggestion(found, known)}" if found else "needs a type"
     if type_ == "missing":
         return "is required; add it"
     if type_ == "extra_forbidden":
@@ -291,7 +298,7 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
         known = _fields(model, location[:-1])
         near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
-    message = readable(message).removeprefix("Input ")
+    message = readable(item["msg"]).removeprefix("Input ")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and value in message):
         return message
     told = f"{message}, but is {excerpt(value)}"
@@ -307,7 +314,14 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str
         annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]
         if annotations:
             models = [found for annotation in annotations for found in _models(annotation)]
+        else:  # the type of a union's branch
+            models = [each for each in models if part in _types(each)] or models
     return sorted({name for found in models for name in found.model_fields})
+
+
+def _types(model: type[BaseModel]) -> tuple[Any, ...]:
+    field = model.model_fields.get("type")
+    return () if field is None else get_args(field.annotation)
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

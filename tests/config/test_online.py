@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.source import ConfigError
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
+
+HOME = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -82,3 +88,23 @@ def test_the_optimiser_of_both_ways_of_training_is_described_once() -> None:
     shared = set(OptimiserSpec.model_fields)
     assert set(TrainSpec.model_fields) - shared == {"epochs", "batch_size", "normalization"}
     assert shared < set(OnlineSpec.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("online.clip={type: GSPO}", "online.clip: there is no type GSPO; known are a number, cispo, gspo, range"),
+        ("online.clip=1.5", "online.clip: should be less than 1, but is 1.5"),
+        ("online.clip={high: 0.3}", "online.clip.type: is required; add it"),
+        ("online.credit={type: GROUP}", "online.credit: there is no type GROUP; known are gdpo, group, information_"),
+        (
+            "online.credit={type: gdpo, weights: {f1: 1}, baseline: none}",
+            "online.credit.baseline: there is no such field; known are mute_ties_of, negative_weight, others, resample",
+        ),
+    ],
+)
+def test_wrong_choice_of_a_type_is_one_problem_with_its_remedy(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(HOME / "pipelines/mygo/world-grpo.yaml", [setting])
+    [problem] = caught.value.problems
+    assert message in str(problem)
