@@ -1,15 +1,10 @@
-"""Word characters of all scripts, for regular expressions."""
+"""Words of all scripts, for regular expressions."""
 
 from __future__ import annotations
 
 import unicodedata
 
-_MARKS = "".join(
-    chr(code)
-    for block in (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
-    for code in block
-    if unicodedata.category(chr(code)).startswith("M")
-)
-WORD = rf"[\w{_MARKS}\u200c\u200d]"
-"""A character of a word. Python's ``\\w`` lacks combining marks, which are the vowels of Hindi, Tamil or Thai, and the
-two joiners between letters."""
+# Up to U+FFFF: with characters beyond, Python's class of characters is a slow list of ranges instead of a table.
+_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
+WORD = rf"\w+(?:[{_MARKS}\u200c\u200d]+\w*)*"
+"""A word. Python's ``\\w`` lacks combining marks, which are the vowels of Hindi, Tamil or Thai, and the two joiners."""

@@ -12,7 +12,7 @@ from ahocorasick_rs import AhoCorasick, MatchKind
 from platform_sdk.data.words import WORD
 
 # A word, or one character that is neither part of a word nor space. Keys enclose tokens in NULs.
-_TOKEN = re.compile(rf"{WORD}+|[^\w\s\0]")
+_TOKEN = re.compile(rf"{WORD}|[^\w\s\0]")
 
 
 def _tokens(text: str) -> list[str]:

@@ -26,7 +26,7 @@ COMMON_SHARE = 0.1
 COMMON_MINIMUM = 100
 """Words in at most this number of texts are always kept."""
 
-_WORD = re.compile(f"{WORD}+")
+_WORD = re.compile(WORD)
 
 
 def words(text: str) -> list[str]:

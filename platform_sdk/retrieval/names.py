@@ -37,7 +37,7 @@ LINKING_WORDS = frozenset(
 """Lower-case words that may occur inside a name."""
 
 # A word with its hyphens and apostrophes but without a genitive's s; or one other character.
-_TOKEN = re.compile(rf"{WORD}+(?:[-'’](?!s\b){WORD}+)*|[^\w\s]")
+_TOKEN = re.compile(rf"{WORD}(?:[-'’](?!s\b){WORD})*|[^\w\s]")
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
