@@ -46,6 +46,8 @@ from scipy.special import stdtrit
 from platform_sdk.evaluation.intervals import bootstrap_interval, paired_bootstrap
 
 LEVEL = 0.95
+SEEDS_TO_AVERAGE = 2
+"""Seeds that both groups of a pair must have, for the average of several pairs."""
 BISECTIONS = 40  # of the p value, to 1e-12
 Matrix = NDArray[np.float64]
 Scores = Sequence[float] | Matrix
@@ -134,9 +136,7 @@ def difference_over_seeds(a: Mapping[str, Scores], b: Mapping[str, Scores]) -> S
     Raises:
         ValueError: the groups have different numbers of questions.
     """
-    sizes = {len(scores) for group in (a, b) for scores in group.values()}
-    if len(sizes) > 1:
-        raise ValueError(f"a paired comparison needs the same questions, not {' and '.join(map(str, sorted(sizes)))}")
+    _require_same_questions(a, b)
     shared = tuple(seed for seed in a if seed in b)
     single = min(len(a), len(b)) == 1
     paired = shared if single or len(shared) > 1 else ()
@@ -169,23 +169,27 @@ def average_difference(pairs: Sequence[tuple[Mapping[str, Scores], Mapping[str, 
     Raises:
         ValueError: a pair has fewer than two seeds in common, or different numbers of questions.
     """
-    found = [difference_over_seeds(a, b) for a, b in pairs]
-    if any(each.estimator is not Estimator.PAIRED for each in found):
-        raise ValueError("an average difference needs two seeds that both groups of a pair have")
-    parts = []
-    for (a, b), each in zip(pairs, found, strict=True):
-        matrix = np.asarray([np.subtract(a[seed], b[seed]) for seed in each.paired_seeds], dtype=np.float64)
-        parts.append(_parts([matrix], matrix.mean(axis=0)))
-    difference = fsum(each.difference for each in found) / len(found)
+    matrices = []
+    for a, b in pairs:
+        _require_same_questions(a, b)
+        shared = [seed for seed in a if seed in b]
+        if len(shared) < SEEDS_TO_AVERAGE:
+            raise ValueError("an average difference needs two seeds that both groups of a pair have")
+        matrices.append(np.asarray([np.subtract(a[seed], b[seed]) for seed in shared], dtype=np.float64))
+    difference = fsum(float(matrix.mean()) for matrix in matrices) / len(matrices)
+    of_seeds, of_questions = zip(*(_parts([matrix], matrix.mean(axis=0)) for matrix in matrices), strict=True)
+    totals = [_sum(of_seeds), _sum(of_questions)]
     reach, p_value = _student(
-        difference,
-        *(
-            _Part(total.variance / len(found) ** 2, total.freedom)
-            for total in (_sum([seeds for seeds, _ in parts]), _sum([questions for _, questions in parts]))
-        ),
+        difference, *(_Part(total.variance / len(matrices) ** 2, total.freedom) for total in totals)
     )
-    shared = tuple(seed for seed in found[0].paired_seeds if all(seed in each.paired_seeds for each in found))
-    return SeedDifference(difference, difference - reach, difference + reach, p_value, Estimator.AVERAGE, shared)
+    common = tuple(seed for seed in pairs[0][0] if all(seed in group for pair in pairs for group in pair))
+    return SeedDifference(difference, difference - reach, difference + reach, p_value, Estimator.AVERAGE, common)
+
+
+def _require_same_questions(a: Mapping[str, Scores], b: Mapping[str, Scores]) -> None:
+    sizes = {len(scores) for group in (a, b) for scores in group.values()}
+    if len(sizes) > 1:
+        raise ValueError(f"a paired comparison needs the same questions, not {' and '.join(map(str, sorted(sizes)))}")
 
 
 def _sum(parts: Sequence[_Part]) -> _Part:

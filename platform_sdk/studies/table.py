@@ -17,6 +17,7 @@ from platform_sdk.evaluation.compared_runs import compared_run, cost_to_score
 from platform_sdk.evaluation.comparison_records import CostToScore, Result
 from platform_sdk.evaluation.report.content import Content, gather
 from platform_sdk.evaluation.seed_intervals import (
+    SEEDS_TO_AVERAGE,
     Estimator,
     average_difference,
     difference_over_seeds,
@@ -28,7 +29,6 @@ Read = tuple[Content, Scores]
 Group = Mapping[str, Read]  # by seed
 AVERAGE = "average"
 """Level of the study's ``average`` axis in the rows with mean differences over this axis."""
-SEEDS_TO_AVERAGE = 2
 
 
 class BaselineDifference(Result):
