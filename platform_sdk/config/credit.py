@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
-from platform_sdk.config.struct import Struct, equal_to
+from platform_sdk.config.struct import Struct, by_type, equal_to
 
 
 class AdvantageSpec(Struct):
@@ -129,15 +129,9 @@ def no_information_gain(method: str) -> str:
     return f"is information_gain, but method {method} answers in its only turn; set it to group or gdpo"
 
 
-def _type(value: Any) -> str:
-    """Return the type of a credit; one without a type compares within the group."""
-    found = value.get("type", "group") if isinstance(value, dict) else getattr(value, "type", "group")
-    return str(found)
-
-
 CreditChoice = Annotated[
     Annotated[GroupCreditSpec, Tag("group")]
     | Annotated[GdpoCreditSpec, Tag("gdpo")]
     | Annotated[InformationGainSpec, Tag("information_gain")],
-    Discriminator(_type),
+    by_type(unnamed="group", other="group"),
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from platform_sdk.config.credit import CreditChoice, GroupCreditSpec
-from platform_sdk.config.struct import Struct, equal_to
+from platform_sdk.config.struct import Struct, by_type, equal_to
 from platform_sdk.config.training import OptimiserSpec
 
 SMALLEST_BETA = 1e-9
@@ -46,19 +46,12 @@ class GspoClip(Struct):
     high: float = Field(default=4e-4, gt=0, le=1000, description="upper clip: 1 + high")
 
 
-def _kind(value: Any) -> str:
-    """Return the type of a clip; a number is of none."""
-    if isinstance(value, dict):
-        return str(value.get("type", "range"))
-    return str(getattr(value, "type", "a number"))
-
-
 Clip = Annotated[
     Annotated[float, Field(gt=0, lt=1), Tag("a number")]
     | Annotated[ClipRange, Tag("range")]
     | Annotated[CispoClip, Tag("cispo")]
     | Annotated[GspoClip, Tag("gspo")],
-    Discriminator(_kind),
+    by_type(unnamed="range", other="a number"),
 ]
 
 

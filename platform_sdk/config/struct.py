@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Discriminator
 
 from platform_sdk.config.bounded_yaml import FieldPath
 
@@ -20,6 +20,21 @@ class Struct(BaseModel):
 def equal_to(default: Any) -> Callable[[Any], bool]:
     """Return an ``exclude_if`` that leaves a field out at its default, so settings without it keep their digest."""
     return lambda value: bool(value == default)
+
+
+def by_type(*, unnamed: str, other: str) -> Discriminator:
+    """Return the discriminator of a union of structs by their ``type``, each tagged with it.
+
+    Args:
+        unnamed: tag of a struct without a ``type``.
+        other: tag of a value that is no struct.
+    """
+
+    def type_of(value: Any) -> str:
+        named = value.get("type", unnamed) if isinstance(value, dict) else getattr(value, "type", other)
+        return str(named)
+
+    return Discriminator(type_of)
 
 
 def models_in(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, BaseModel]]:
