@@ -110,7 +110,7 @@ def test_audit_shows_approvals_of_the_weights_and_checks_their_signatures(folder
 
 
 def rewrite(run_dir: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the entries of a manifest and chain them anew."""
+    """Change the entries of a manifest and chain them again."""
     path = run_dir / manifest.FILE_NAME
     previous, lines = manifest.GENESIS, []
     for line in path.read_text().splitlines():

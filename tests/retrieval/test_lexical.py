@@ -84,7 +84,7 @@ def test_given_names_without_words_join_no_passages() -> None:
 
 
 NAMED = [
-    "Who sang Numb?", "Numb was sung by whom?", "WHO SANG NUMB?", "Where does Ada Kahn live?", "What is in 日本 ?",
+    "Who sang Numb?", "Numb is a song from where?", "WHO SANG NUMB?", "Where does Ada Kahn live?", "What is in 日本 ?",
     "what did O'Neil paint?", "Is Rough Bay deep?",
 ]  # fmt: skip
 """A title, first or in capitals; a word that passages capitalise; a title in a script without capitals."""
