@@ -72,20 +72,29 @@ class Cases(NamedTuple):
 
     Attributes:
         common: words in lower case at least as often as capitalised; at the start of a sentence they begin no name.
-        proper: words that are mostly capitalised, as names are.
+        proper: words that are mostly capitalised, as names are, or as words that only begin sentences.
+        inner: words of at least two letters that are capitalised within sentences more often than in lower case.
     """
 
     common: Set[str]
     proper: Set[str]
+    inner: Set[str]
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Cases:
         balance: Counter[str] = Counter()
+        begins: Counter[str] = Counter()
         for text in texts:
+            before = "."
             for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
-                balance[token.casefold()] += 1 if token[0].islower() else -1
+                word = token.casefold()
+                balance[word] += 1 if token[0].islower() else -1
+                begins[word] += token[0].isupper() and not (before[0].isalnum() or before in ",;")
+                before = token
         common = frozenset(word for word, more in balance.items() if more >= 0)
-        return cls(common, frozenset(balance) - common)
+        proper = frozenset(balance) - common
+        cased = (word for word in proper if len(word) > 1 and word != word.upper())
+        return cls(common, proper, frozenset(word for word in cased if balance[word] + begins[word] < 0))
 
 
 @dataclass(frozen=True)
@@ -113,17 +122,26 @@ class Names:
         return frozenset(map(_key, self.labels))
 
     def named_in(self, text: str) -> bool:
-        """Return True if a text has a name of the corpus, written as a name.
+        """Return True if a text has a name of the corpus.
 
         Names are titles, names that link passages, and after the first word all capitalised words that the passages
-        mostly capitalise, but not *I*. In scripts with capitals, a name in lower case is not recognised: it may be a
-        common word. A number is no name.
+        mostly capitalise, but not *I*. In scripts with capitals, a name in lower case may be a common word. It counts
+        in a text without capitals after its first word, as typed into a search box: if it is a title of several words
+        that are capitalised there, or a word that the passages capitalise within sentences. A number is no name.
         """
         tokens = _TOKEN.findall(unicodedata.normalize("NFKC", text))
-        return (
-            any(self._is_name(mention.position, mention.tokens) for mention in self.titles.mentions(text))
+        mentions = self.titles.mentions(text)
+        if (
+            any(self._is_name(mention.position, mention.tokens) for mention in mentions)
             or any(_key(name) in self._keys for name in capitalised(text, self.cases.common))
             or any(t[0].isupper() and len(t) > 1 and t.casefold() in self.cases.proper for t in tokens[1:])
+        ):
+            return True
+        if any(t[0].isupper() and t != "I" for t in tokens[1:]):
+            return False
+        return any(t.casefold() in self.cases.inner for t in tokens) or any(
+            len(mention.tokens) > 1 and any(_capitals(self.forms[form]) for form in mention.entities)
+            for mention in mentions
         )
 
     def _is_name(self, position: int, tokens: Sequence[str]) -> bool:
@@ -179,6 +197,11 @@ class Names:
         arriving.sort_indices()
         rows_of_form = [np.array(holders[form] if len(holders[form]) <= most else [], dtype=np.int64) for form in forms]
         return cls([labels[name] for name in numbers], leaving, arriving, titles, forms, rows_of_form, cases)
+
+
+def _capitals(title: str) -> bool:
+    """Return True if all words of a title are capitalised, except linking words and numbers."""
+    return all(t[0].isupper() or not t[0].isalpha() or t in LINKING_WORDS for t in _TOKEN.findall(title))
 
 
 def _key(name: str) -> str:

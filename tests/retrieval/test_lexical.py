@@ -85,14 +85,17 @@ def test_given_names_without_words_join_no_passages() -> None:
 
 NAMED = [
     "Who sang Numb?", "Numb is a song from where?", "WHO SANG NUMB?", "Where does Ada Kahn live?", "What is in 日本 ?",
-    "what did O'Neil paint?", "Is Rough Bay deep?",
+    "what did O'Neil paint?", "Is Rough Bay deep?", "where is rough bay", "Where is rough bay?", "where did ada live",
+    "what did o'neil paint when I was ill",
 ]  # fmt: skip
-"""A title, first or in capitals; a word that passages capitalise; a title in a script without capitals."""
+"""A title, first, in capitals or of several capitalised words; a word that passages capitalise; a title in a script
+without capitals."""
 NAMELESS = [
     "who sang numb", "Who sang?", "a", "", "1905", "What can I do if I forgot it?", "I'm late, what now?",
-    "Hello Support Team, how can I see the film?", "The film of the year?", "where is rough bay",
+    "Hello Support Team, how can I see the film?", "The film of the year?", "it was a story", "Where did ada see Oslo?",
 ]  # fmt: skip
-"""Lower case, only common words, a number, *I*, words that no passage has, or a common word first."""
+"""Only common words, words that only begin sentences, a number, *I*, words that no passage has, a common word first,
+or a name in lower case where other words have capitals."""
 
 
 @pytest.mark.parametrize(("text", "named"), [*((text, True) for text in NAMED), *((text, False) for text in NAMELESS)])

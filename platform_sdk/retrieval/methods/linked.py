@@ -5,11 +5,13 @@
     rank(p)   personalised PageRank of the walk over names that starts by ``start``
     score(p)  cosine / deviation + spread * log(1 + 200 * rank(p)) + missing * BM25 of the words that the three best
               passages lack - repeated * mean cosine with the best passages / deviation
+              + nearest / r, if p is the r-th most similar passage and r is at most 10
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
-needed. The last two terms favour passages that add to the best ones: another hop of the question. A query without a
-name of the corpus (``Names.named_in``), as queries in lower case, is searched by similarity only.
+needed. The terms ``missing`` and ``repeated`` favour passages that add to the best ones: another hop of the question.
+``nearest`` keeps the passages that answer a question of one hop. A query without a name of the corpus
+(``Names.named_in``) is searched by similarity only.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
@@ -47,6 +49,8 @@ SAMPLE = 1024
 RANK_SCALE = 200
 COVERING = 3
 """Number of best passages whose words count as covered."""
+NEAREST = 10
+"""Number of most similar passages with a bonus."""
 
 
 class LinkedSettings(Struct):
@@ -57,6 +61,7 @@ class LinkedSettings(Struct):
     spread: float = Field(3.5, ge=0, le=1e6, description="Weight of the logarithm of the rank.")
     missing: float = Field(0.4, ge=0, le=1e6, description="Weight of BM25 of query words that the best passages lack.")
     repeated: float = Field(0.6, ge=0, le=1e6, description="Weight of the penalty for similarity to the best passages.")
+    nearest: float = Field(5.0, ge=0, le=1e6, description="Bonus of the most similar passage; of rank r: 1/r of it.")
     damping: float = Field(0.7, ge=0, le=0.99, description="Probability that the walk continues.")
     seeds: int = Field(10, ge=1, le=1000, description="Number of passages from which the walk starts.")
     candidates: int = Field(30, ge=1, le=1000, description="Number of candidates by similarity, and by BM25.")
@@ -193,6 +198,7 @@ class QueryScorer:
                 titles[place] = max(titles.get(place, 0.0), float(self.links.title_weights[form]))
         places, scores = worded[0], np.round(worded[1], SCORE_DIGITS)
         near = self.links.places[[row for row, _ in hits]]
+        self.nearest = near[:NEAREST]
         highest = best(places, scores, max(k, index.settings.candidates))
         self.candidates = np.unique(np.concatenate([near, highest, np.array(list(titles), dtype=np.int64)]))
         words = np.zeros(len(self.links.order))
@@ -237,11 +243,14 @@ class QueryScorer:
         vectors = self.cache.vectors(self.links.order[self.best]).astype(np.float64)
         centre = np.einsum("i,ij->j", self.start, vectors)
         missing = self.links.lexical.missing(self.text, places, self.best[:COVERING])
+        nearest = np.zeros(len(places))
+        nearest[np.searchsorted(places, self.nearest)] = self.settings.nearest / np.arange(1, len(self.nearest) + 1)
         return {
             "similarity": self._similarity(self.query, places),
             "links": np.round(self.settings.spread * np.log1p(RANK_SCALE * rank), SCORE_DIGITS),
             "missing words": np.round(self.settings.missing * missing, SCORE_DIGITS),
             "repeated": -self.settings.repeated * self._similarity(centre, places),
+            "nearest": np.round(nearest, SCORE_DIGITS),
         }
 
     def _similarity(self, vector: np.ndarray, places: np.ndarray) -> np.ndarray:
