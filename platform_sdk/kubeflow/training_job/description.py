@@ -57,6 +57,7 @@ fast process finds the previous address of another (pytorch/pytorch#135712)."""
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LONGEST_NAME = 50  # a pod's name plus "-worker-99" must be a label of 63 characters
+LONGEST_TRAINJOB_NAME = 47  # JobSet refuses a name which with "-node-0-99-abcde" exceeds 63 characters
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class Description:
     @property
     def name(self) -> str:
         """Return the job's name, equal for every attempt of the step, so that a second launcher finds the job."""
-        return job_name(self.run, self.step)
+        longest = LONGEST_TRAINJOB_NAME if self.backend == "trainjob" else LONGEST_NAME
+        return job_name(self.run, self.step, longest)
 
     @property
     def backend(self) -> str:
@@ -252,11 +254,11 @@ class Description:
         return plain
 
 
-def job_name(run: str, step: str) -> str:
-    """Return a readable name for the job of a run's step, unique by run and step."""
+def job_name(run: str, step: str, longest: int = LONGEST_NAME) -> str:
+    """Return a readable name of at most ``longest`` characters for the job of a run's step, unique by run and step."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{run}-{step}".lower()).strip("-")
     readable = readable if readable[:1].isalpha() else f"h-{readable}"
-    return _told_apart(f"{run}\n{step}", readable, LONGEST_NAME)
+    return _told_apart(f"{run}\n{step}", readable, longest)
 
 
 def digest_of(body: dict[str, Any]) -> str:

@@ -185,6 +185,14 @@ def test_names_are_valid_and_differ() -> None:
         assert len(f"{name}-worker-99") <= 63
 
 
+def test_trainjob_of_a_kubeflow_run_has_pod_names_that_jobset_accepts() -> None:
+    job = replace(with_spec(backend="trainjob"), run=f"mygo-world-{uuid.UUID(int=1)}")
+    name = trainjob.render(job)["metadata"]["name"]
+    assert len(f"{name}-node-0-99-abcde") <= 63  # sigs.k8s.io/jobset, pkg/webhooks/jobset_webhook.go
+    assert name != trainjob.render(replace(job, step="evaluate"))["metadata"]["name"]
+    assert len(pytorchjob.render(replace(JOB, run=job.run))["metadata"]["name"]) == 50  # as in earlier versions
+
+
 def test_labels_are_valid_and_differ() -> None:
     run = f"{'long' * 17}er-{uuid.UUID(int=1)}"  # of a recipe whose name alone is longer than a label
     other = f"{'long' * 17}er-{uuid.UUID(int=2)}"
