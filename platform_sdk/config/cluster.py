@@ -22,7 +22,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
 SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
-
+BackendName = Literal["pytorchjob", "trainjob"]
 
 # A folder of a volume, without leading slash and without "..".
 SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$")]
@@ -105,7 +105,7 @@ class ProgramSpec(Struct):
 class JobSpec(Struct):
     """Settings of a step's job with GPUs."""
 
-    backend: Literal["pytorchjob", "trainjob"] | None = Field(
+    backend: BackendName | None = Field(
         None,
         description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2). Default: trainjob where the "
         "cluster serves its API and the job allows it (not elastic).",

@@ -1,18 +1,17 @@
-"""Choice of a job's kind: from the cluster file, otherwise by the APIs that the cluster serves."""
+"""Choice of a job's kind: from the cluster file, or else by the APIs that the cluster serves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from platform_sdk.config.cluster import JobSpec
+from platform_sdk.config.cluster import BackendName, JobSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import ClusterApi, Forbidden, serves
 from platform_sdk.kubeflow.training_job.description import Description
 
-BackendName = Literal["pytorchjob", "trainjob"]
 BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob, "job": indexedjob}
 
 
@@ -31,53 +30,54 @@ def api_for(job: Description, connection: Any = None) -> ClusterApi:
 
 
 def choose_backend(job: Description, connection: Any, tell: Callable[[str], None]) -> Description:
-    """Return the job with its backend chosen, if the cluster file does not set it and pods must be connected.
+    """Return the job with its backend chosen, if the cluster file does not set it and the job is not ``indexed``.
 
-    A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob where the
+    A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob if the
     cluster serves Trainer 2's API.
 
     Raises:
+        UserError: the cluster file sets TrainJobs, and the job's program can only be in a PyTorchJob.
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
-    _check_program(job)
-    if job.indexed or job.spec.backend is not None:
+    decided = with_decided_backend(job)
+    if decided is job:
         return job
     for candidate in (with_backend(job, name) for name in get_args(BackendName)):
-        if api_for(candidate, connection).get(job.name) is not None:
+        if api_for(candidate, connection).get(candidate.name) is not None:
             return candidate
-    return with_decided_backend(job) or with_backend(job, default_backend(job.spec, connection, tell))
+    return decided or with_backend(job, default_backend(job.spec, connection, tell))
 
 
 def with_decided_backend(job: Description) -> Description | None:
-    """Return the job with the backend that the cluster file and the job decide; None if the cluster's APIs decide."""
-    _check_program(job)
+    """Return the job with the backend that the cluster file and the job decide; None if the cluster's APIs decide.
+
+    Raises:
+        UserError: see ``choose_backend``.
+    """
+    fault = _fault_of_trainjob(job)
+    if fault is not None and job.spec.backend == "trainjob":
+        raise UserError(fault)
     if job.indexed or job.spec.backend is not None:
         return job
-    only_pytorchjob = job.spec.minimum_nodes is not None or _outside_runtimes(job) is not None
-    return with_backend(job, "pytorchjob") if only_pytorchjob else None
+    return with_backend(job, "pytorchjob") if fault is not None or job.spec.minimum_nodes is not None else None
 
 
-def _outside_runtimes(job: Description) -> str | None:
-    """Return why a job's program cannot be in a TrainJob, or None. A TrainJob cannot add a container to its runtime."""
-    if job.program is None:
+def _fault_of_trainjob(job: Description) -> str | None:
+    """Return an error message if the job's program cannot be in a TrainJob, which has only its runtime's containers."""
+    own = None if job.program is None else job.program.program
+    remedy = "cannot be in a TrainJob; set job.backend: pytorchjob in the cluster's file"
+    if own is not None and own.serves:
+        return f"agent.image with agent.url {remedy}"
+    if own is None or own.image == job.spec.program.image:
         return None
-    if job.program.program.serves:
-        return "agent.url of an image"
-    image = job.program.program.image
-    return None if image == job.spec.program.image else f"agent.image {image}, which is not job.program.image,"
-
-
-def _check_program(job: Description) -> None:
-    """Raise a UserError if the cluster file wants a TrainJob for a program that only a PyTorchJob can have."""
-    if job.spec.backend == "trainjob" and (reason := _outside_runtimes(job)):
-        raise UserError(
-            f"{reason} cannot be in a TrainJob; set job.backend: pytorchjob in the cluster's file, or name the image "
-            "in job.program.image and apply the runtimes again (python -m platform_sdk.kubeflow.training_job.runtime)"
-        )
+    return (
+        f"agent.image {own.image}, which is not job.program.image, {remedy}, or name the image in job.program.image "
+        "and apply the runtimes again (python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml)"
+    )
 
 
 def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None]) -> BackendName:
-    """Return the kind of the jobs of a cluster file that does not name one.
+    """Return the default kind of a cluster file's jobs: ``job.backend``, or else a kind that the cluster serves.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
@@ -89,7 +89,7 @@ def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None])
     try:
         return "trainjob" if serves(connection, trainjob.GROUP, trainjob.VERSION, trainjob.PLURAL) else "pytorchjob"
     except Forbidden as error:
-        tell(f"cannot tell if the cluster serves TrainJobs ({error}); creating a PyTorchJob (job.backend chooses)")
+        tell(f"no right to see if the cluster serves TrainJobs ({error}); creating a PyTorchJob (job.backend chooses)")
         return "pytorchjob"
 
 

@@ -182,4 +182,4 @@ def test_discovery_that_fails_is_not_taken_for_an_answer(
             choose_backend(OPEN, cluster.connection, cluster.told.append)
     else:
         assert choose_backend(OPEN, cluster.connection, cluster.told.append).spec.backend == "pytorchjob"
-        assert "cannot tell if the cluster serves TrainJobs" in cluster.told[0]
+        assert "no right to see if the cluster serves TrainJobs" in cluster.told[0]

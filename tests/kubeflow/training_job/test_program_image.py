@@ -108,13 +108,14 @@ def test_recipe_with_an_image_is_a_job_with_a_sidecar() -> None:
 
 def test_trainjobs_take_the_image_of_the_runtimes_only() -> None:
     assert with_decided_backend(with_program(JOB)) is None, "the cluster's APIs decide"
-    for job in (with_program(JOB, "registry/other:1"), with_program(JOB, serves=True)):
+    for job, names_remedy in ((with_program(JOB, "registry/other:1"), True), (with_program(JOB, serves=True), False)):
         chosen = with_decided_backend(job)
         assert chosen is not None
         assert chosen.backend == "pytorchjob"
         wanted = replace(job, spec=job.spec.model_copy(update={"backend": "trainjob"}))
-        with pytest.raises(UserError, match=r"cannot be in a TrainJob; set job\.backend: pytorchjob"):
+        with pytest.raises(UserError, match=r"cannot be in a TrainJob; set job\.backend: pytorchjob") as raised:
             choose_backend(wanted, None, print)
+        assert ("or name the image in job.program.image" in str(raised.value)) == names_remedy
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
