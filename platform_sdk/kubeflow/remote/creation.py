@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.remote.connection import PAUSES, Server, TransientError
+from platform_sdk.kubeflow.remote.connection import PAUSES, Conflict, Server, TransientError
 from platform_sdk.kubeflow.remote.versions import equals, listed
 from platform_sdk.kubeflow.remote.workflows import Workflow, Workflows
 
@@ -39,7 +39,7 @@ def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) ->
             if pause is None:
                 raise UserError(f"{error}; no run was created: repeat the command") from error
             server.sleep(pause)
-        except UserError as error:
+        except (UserError, Conflict) as error:
             if PLUGINS in str(error) and body.plugins_input is not None:  # a server older than 2.17
                 body.plugins_input = None
                 return create_run(server, body, workflows)

@@ -164,6 +164,15 @@ def test_permanent_error_with_status_500_is_reported_at_once(
     assert kfp.requests.count(RUNS) == 2
 
 
+def test_run_that_the_server_refuses_as_a_conflict_is_an_error(
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path
+) -> None:
+    kfp.fault = lambda method, path: 409 if (method, path) == RUNS else None
+    with pytest.raises(UserError, match=r"refuses: HTTP 409 on demand$"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    assert kfp.requests.count(RUNS) == 1
+
+
 def test_long_description_is_cut_for_the_run_and_whole_in_the_version(kfp: KfpServer, recipe: Path) -> None:
     text = "A recipe with a long description of what it trains, " * 8 + "and its end."
     recipe.write_text(recipe.read_text() + f"description: {text}\n")
