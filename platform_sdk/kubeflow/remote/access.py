@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import has_credentials
 
 HOST, UI_HOST = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"
 TOKEN, COOKIES = "KF_PIPELINES_TOKEN", "KF_PIPELINES_COOKIES"
@@ -33,7 +34,7 @@ class TokenFile:
     name: str
 
     def read(self) -> str:
-        """The token.
+        """Return the token.
 
         Raises:
             UserError: the file cannot be read, or holds no token.
@@ -65,10 +66,10 @@ class Access:
 
 
 def access(host: str | None) -> Access:
-    """Return the access from the command line, otherwise from the environment, otherwise to this pod's cluster.
+    """Return the access by the command line, else by the environment, else to this pod's cluster.
 
     Raises:
-        UserError: there is no host; an address, a secret or a file is not such as can be used.
+        UserError: there is no host; an address, a secret or a file is invalid.
     """
     given, name = (host, "--host") if host else (os.environ.get(HOST), HOST)
     if not given and not IN_POD.exists():
@@ -78,7 +79,7 @@ def access(host: str | None) -> Access:
     token = _secret(TOKEN)
     return Access(
         host=address,
-        # Inside the cluster the UI has no address that is known here; its gateway has it under this path.
+        # Inside the cluster the UI's address is unknown; the gateway serves the UI under this path.
         pages=_address(pages, UI_HOST) if pages else address if given else "/pipeline",
         token=token,
         token_file=None if token else _token_file(),
@@ -91,9 +92,12 @@ def _address(text: str, name: str) -> str:
     """Return a URL without a trailing slash, by default with https."""
     url = text.strip()
     url = (url if "://" in url else f"https://{url}").rstrip("/")
+    if has_credentials(url):
+        raise UserError(f"{name} holds user:password@, which is never sent; remove it, and set {TOKEN} or {COOKIES}")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        good = good and not (parts.query or parts.fragment)  # of a page of the UI
     except ValueError:
         good = False
     if not good or not SENDABLE.fullmatch(url) or " " in url:
@@ -111,7 +115,7 @@ def _sendable(value: str, name: str) -> str:
     value = value.strip()
     if not SENDABLE.fullmatch(value):
         raise UserError(
-            f"{name} holds characters that no HTTP header may (ends of lines in its midst, or others that are not "
+            f"{name} holds characters that are not allowed in an HTTP header (line ends, or others that are not "
             "printable ASCII); set it again"
         )
     return value

@@ -68,7 +68,7 @@ def test_secrets_are_stripped_and_invalid_ones_refused(
         reached(kfp.url)
         for bad in ("s3c\r\nret", "s3c\x00ret" if name.endswith("PATH") else "s3c\x7fret", "s3crët…"):
             give(bad)
-            with pytest.raises(UserError, match=f"^{name}.* holds characters that no HTTP header may") as caught:
+            with pytest.raises(UserError, match=f"^{name}.* holds characters that are not allowed in an HTTP header") as caught:
                 reached(kfp.url)
             assert "s3c" not in str(caught.value)
 
@@ -104,9 +104,12 @@ def test_host_addresses_are_completed_or_refused(monkeypatch: pytest.MonkeyPatch
     assert access("http://localhost:8888").pages == "http://localhost:8888"
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "ui.example")
     assert access("kubeflow.example").pages == "https://ui.example"
-    for bad in ("ftp://x", "https://", "/pipeline", "a b", "x:port", "https://x:99999999"):
+    for bad in ("ftp://x", "https://", "/pipeline", "a b", "x:port", "https://x:99999999", "https://x/pipeline/#/runs"):
         with pytest.raises(UserError, match="--host .* is not an address; give it as https://"):
             access(bad)
+    with pytest.raises(UserError, match="--host holds user:password@") as raised:
+        access("https://ann:secret@kubeflow.example")
+    assert "secret" not in str(raised.value)
 
 
 @pytest.fixture
