@@ -12,7 +12,7 @@ from platform_sdk.config.pipeline import home
 from platform_sdk.config.source import load_source, suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import Team, TeamsSpec
-from platform_sdk.files import make_folder, read_text, write_text
+from platform_sdk.files import make_folder, read_regular, read_text, write_text
 from platform_sdk.teams.checks import check
 from platform_sdk.teams.manifest import MARK
 from platform_sdk.teams.render import RECORD, TITLE, collections_of, rendered
@@ -100,7 +100,7 @@ def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tupl
     written = []
     for name in sorted(files, key=lambda name: (name != "README.md", name)):
         target = folder / name
-        if not (target.is_file() and read_text(target) == files[name]):
+        if not (target.is_file() and read_regular(target) == files[name].encode()):
             make_folder(target.parent)
             write_text(target, files[name])
             written.append(name)
@@ -119,4 +119,4 @@ def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tupl
 
 
 def _rendered(path: Path, name: str) -> bool:
-    return name.split("/")[0] in WHOLE or read_text(path).startswith(MARK)
+    return name.split("/")[0] in WHOLE or read_regular(path).startswith(MARK.encode())

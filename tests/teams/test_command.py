@@ -147,7 +147,13 @@ def test_own_files_are_kept_and_a_foreign_folder_is_refused(tmp_path: Path) -> N
     own.parent.mkdir()
     own.write_text("resources: [../cluster]\n")
     before = content(folder)
-    assert hopforge("teams", "render", EXAMPLE, "-o", folder).returncode == 0
+    binary = folder / ".git/index"  # of a folder that is a git repository
+    binary.parent.mkdir()
+    binary.write_bytes(b"DIRC\xff")
+    again = hopforge("teams", "render", EXAMPLE, "-o", folder)
+    assert again.returncode == 0, again.stderr
+    assert binary.read_bytes() == b"DIRC\xff"
+    binary.unlink()
     assert content(folder) == before
 
     foreign = tmp_path / "foreign"
