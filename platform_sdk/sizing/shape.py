@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_IN_NAME = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])\b", re.IGNORECASE)
+_IN_NAME = re.compile(r"(?<![\d.])(?<!-A)(\d+(?:\.\d+)?)([BM])\b", re.IGNORECASE)  # "-A3B": active parameters
 _UNITS = {"B": 1e9, "M": 1e6}
 
 
