@@ -17,6 +17,7 @@ from platform_sdk.kubeflow.remote.access import HOST
 
 if TYPE_CHECKING:
     from platform_sdk.kubeflow.remote.workflows import Workflow
+    from platform_sdk.kubeflow.training_job.reaper import Orphan
 
 
 def gc(
@@ -52,6 +53,7 @@ def gc(
 
     namespace, now = namespace or here.namespace(), time.time()
     lost: list[Workflow] = []
+    failure: UserError | None = None
     try:
         reaped = reap(namespace, now, silent_seconds=60 * silent_minutes, dry_run=dry_run)
     except ApiUnavailable as error:
@@ -61,15 +63,24 @@ def gc(
             lost = _workflows(namespace, host, now, delete=workflows and not dry_run)
         except UserError as error:
             if workflows:
-                raise
-            say(f"Workflows without a run are not listed: {error}", err=True)
+                failure = error  # raised after the deleted jobs are printed
+            else:
+                say(f"Workflows without a run are not listed: {error}", err=True)
     if as_json:
         deleted = {"deleted": workflows and not dry_run}
         records = [asdict(orphan) for orphan in reaped] + [
             asdict(workflow) | {"kind": "Workflow"} | deleted for workflow in lost
         ]
         typer.echo(json.dumps(records))
-        return
+    else:
+        _print(reaped, lost, dry_run=dry_run, workflows=workflows)
+        if not reaped and not lost and failure is None:
+            say("nothing to delete")
+    if failure is not None:
+        raise failure
+
+
+def _print(reaped: list[Orphan], lost: list[Workflow], *, dry_run: bool, workflows: bool) -> None:
     for orphan in reaped:
         verb, minutes = "would delete" if dry_run else "deleted", orphan.silent_seconds / 60
         say(f"{verb} {orphan.kind} {orphan.name} (run {orphan.run}; no heartbeat for {minutes:.0f} min)")
@@ -79,8 +90,6 @@ def gc(
         say(f"{verb} Workflow {workflow.name} (of {workflow.run_name}, {age}), which has no run")
     if lost and not workflows:
         say("delete them with --workflows")
-    if not reaped and not lost:
-        say("nothing to delete")
 
 
 def _workflows(namespace: str, host: str | None, now: float, *, delete: bool) -> list[Workflow]:
