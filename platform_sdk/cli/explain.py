@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.follow import HostOption, NamespaceOption, find_remote_run
+from platform_sdk.cli.follow import HostOption, NamespaceOption, find_remote_run, local_run
 from platform_sdk.cli.output import say
-from platform_sdk.cli.runs import RUNS
 
 if TYPE_CHECKING:
     from platform_sdk.diagnosis.explain import Explanation
@@ -33,8 +32,9 @@ def explain(
 ) -> None:
     """Explain why a run failed, waits or learns nothing: the cause first, with its evidence and remedy.
 
-    Nothing is changed. Without --facts, the facts are read from the run: a local run directory, or a run of Kubeflow
-    Pipelines. Authentication is the same as for hopforge submit; pods and queues are read with KUBECONFIG.
+    Nothing is changed. Without --facts, the facts are read from the run: a run of Kubeflow Pipelines or, without
+    --host and --namespace, a local run directory. Authentication is the same as for hopforge submit; pods and
+    queues are read with KUBECONFIG.
 
     The exit status is 0 if nothing is wrong with the run, 1 if something is, 2 if the command fails.
     """
@@ -45,6 +45,8 @@ def explain(
 
     if bool(run) == (facts is not None):
         raise UserError("give either a run or --facts FILE")
+    if facts is not None and (namespace or host):
+        raise UserError("--facts needs no server: remove --namespace and --host")
     known = read_model(facts, Facts) if facts is not None else _collected(run, namespace, host)
     if save is not None:
         write_text(save, known.model_dump_json(indent=1, exclude_defaults=True) + "\n")
@@ -58,9 +60,8 @@ def explain(
 
 def _collected(run: str, namespace: str | None, host: str | None) -> Facts:
     from platform_sdk.config.errors import UserError
-    from platform_sdk.tracking.listing import find_local_run
 
-    if (run_dir := find_local_run(run, RUNS)) is not None:
+    if (run_dir := local_run(run, namespace, host)) is not None:
         from platform_sdk.diagnosis.local import collect
 
         return collect(run_dir)

@@ -48,16 +48,15 @@ def watch(
 ) -> None:
     """Follow a run until it ends: the state of its steps and jobs, with reasons for waiting or failure.
 
-    RUN may also be a local run directory, or its name in runs/; it is shown as by hopforge run.
+    Without --host and --namespace, RUN may also be a local run directory, or its name in runs/; it is shown as by
+    hopforge run.
 
     Exit status: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
 
     Steps and jobs are read with KUBECONFIG. If MLFLOW_TRACKING_URI is set, the end of the run is written to MLflow if
     the run's last step could not do so: after a cancel or a retry. Authentication is the same as for hopforge submit.
     """
-    from platform_sdk.tracking.listing import find_local_run
-
-    if (run_dir := find_local_run(run, RUNS)) is not None:
+    if (run_dir := local_run(run, namespace, host)) is not None:
         try:
             _watch_local(run_dir, as_json)
         except KeyboardInterrupt as error:
@@ -146,14 +145,12 @@ def logs(
 ) -> None:
     """Print the logs of a run's steps, or of one step, and of their jobs, without the lines of Kubeflow and Argo.
 
-    RUN may also be a local run directory, or its name in runs/. On a cluster, logs are read from pods; the logs of
-    deleted pods are lost.
+    Without --host and --namespace, RUN may also be a local run directory, or its name in runs/. On a cluster, logs are
+    read from pods; the logs of deleted pods are lost.
 
     Authentication is the same as for hopforge submit; pods are read with KUBECONFIG.
     """
-    from platform_sdk.tracking.listing import find_local_run
-
-    if (run_dir := find_local_run(run, RUNS)) is not None:
+    if (run_dir := local_run(run, namespace, host)) is not None:
         from platform_sdk.cli.local_logs import print_logs
 
         try:
@@ -251,17 +248,25 @@ def cancel(
         say("the run has no jobs to delete")
 
 
+def local_run(run: str, namespace: str | None, host: str | None) -> Path | None:
+    """Return the local run directory that ``run`` names; None if there is none, or if an option selects a server."""
+    from platform_sdk.tracking.listing import find_local_run
+
+    return find_local_run(run, RUNS) if namespace is None and host is None else None
+
+
 def find_remote_run(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
     """Return the server, the run and its jobs, or None for the jobs and the reason."""
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.jobs import Jobs
     from platform_sdk.kubeflow.remote.runs import find_run
-    from platform_sdk.tracking.listing import find_local_run
 
     try:
         server = Server(host)
     except UserError as error:
-        if find_local_run(run, RUNS) is not None:
+        if namespace is not None or host is not None:
+            raise
+        if local_run(run, namespace, host) is not None:
             raise UserError(f"{run}: a run on this machine; stop it with Ctrl-C where it runs") from error
         raise UserError(f"{run}: no run directory and no run in {RUNS}, and {error}") from error
     found = find_run(server, run, namespace)

@@ -13,7 +13,7 @@ from platform_sdk.errors import UserError
 
 NamespaceOption = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace of the team (default: of KUBECONFIG's current context)."),
+    typer.Option("--namespace", "-n", help="Namespace of the team (default: this pod's, else the current context's)."),
 ]
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def plan(
     """
     from platform_sdk.config.recipe import load_recipe
 
+    if cluster is None and namespace is not None:
+        raise UserError("--namespace is for a run on a cluster: add --cluster FILE, or remove --namespace")
     planned: LocalPlan | ClusterPlan
     if cluster is not None:
         from platform_sdk.cli.remote import read_cluster
@@ -128,9 +130,13 @@ def _print_earlier(earlier: EarlierRuns) -> None:
         return
     minutes = round(earlier.seconds / 60)
     time = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{earlier.seconds / 60:.1f} min"
-    say(f"duration:  {time} (median of {earlier.runs} earlier runs with these settings)")
+    say(f"duration:  {time} ({_median_of(earlier.runs)} with these settings)")
     if earlier.gpu_hours is not None:
-        say(f"GPU-hours: {earlier.gpu_hours:.2f} (median of {earlier.gpu_hour_runs} earlier runs)")
+        say(f"GPU-hours: {earlier.gpu_hours:.2f} ({_median_of(earlier.gpu_hour_runs)})")
+
+
+def _median_of(runs: int) -> str:
+    return f"median of {runs} earlier runs" if runs > 1 else "1 earlier run"
 
 
 def _cells(job: PlannedJob, planned: ClusterPlan) -> tuple[str, ...]:

@@ -144,11 +144,12 @@ def upload(
     """
     from platform_sdk.kubeflow.remote.catalogue import recipes_of
 
-    if dry_run:
-        _print_forms(recipes_of(pipelines or (), overrides=overrides or ()), as_json)
-        return
     if shared and namespace:
         raise UserError("--shared is for all teams, --namespace for one team: remove one of them")
+    if dry_run:
+        variables = {} if cluster is None else read_cluster(cluster, queue).environment
+        _print_forms(recipes_of(pipelines or (), overrides=overrides or (), variables=variables), as_json)
+        return
     place = read_cluster(cluster, queue)
     catalogue = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
 

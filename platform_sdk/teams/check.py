@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from platform_sdk.config.cluster import BackendName
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import kueue
 from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
-from platform_sdk.config.cluster import BackendName
 from platform_sdk.teams import jobs, queues
 from platform_sdk.teams.cluster import METADATA, Cluster, Item, UnseenError
 from platform_sdk.teams.render import SERVICES

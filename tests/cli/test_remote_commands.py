@@ -305,6 +305,13 @@ def test_gc_lists_and_deletes_workflows_without_a_run(shell: Shell) -> None:
     assert young["metadata"]["name"] in workflows()
     assert kept in shell.kfp.runs
 
+    orphan = job(shell, shell.kfp.run(), "make", "train-make", "Running")
+    shell.kubernetes.objects["pytorchjobs", orphan]["metadata"]["creationTimestamp"] = "2026-11-23T04:00:00Z"
+    shell.kfp.fault = lambda method, path: 403
+    out, err = shell("gc", "-n", "kubeflow", "--workflows", status=2)
+    assert f"deleted PyTorchJob {orphan}" in out
+    assert "refuses (HTTP 403)" in err
+
 
 def test_end_of_a_cancelled_run_is_written_to_mlflow(shell: Shell) -> None:
     uri = f"sqlite:///{shell.folder}/mlflow.db"
@@ -426,7 +433,13 @@ def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> No
         (["submit", "RECIPE", "--cluster", "GOOD", "--queue", "Not A Name"], "--queue Not A Name: String should match"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--set", "rate=3"], "must be at most 1, but is 3"),
         (["upload", "mygoo", "--dry-run"], "did you mean mygo"),
-        (["upload", "--shared", "-n", "team-a"], "remove one of them"),
+        (["upload", "--shared", "-n", "team-a", "--dry-run"], "remove one of them"),
+        (["upload", "mygo", "--dry-run", "--cluster", "none.yaml"], "none.yaml: no such file"),
+        (["plan", "RECIPE", "-n", "team-a"], "--namespace is for a run on a cluster: add --cluster FILE"),
+        (["explain", "--facts", "RECIPE", "--host", "x"], "remove --namespace and --host"),
+        (["watch", "local", "--host", "ftp://x"], "--host 'ftp://x' is not an address"),
+        (["logs", "local", "--host", "ftp://x"], "--host 'ftp://x' is not an address"),
+        (["explain", "local", "--host", "ftp://x"], "--host 'ftp://x' is not an address"),
         (["watch", "nothing"], "there is no run 'nothing'"),
         (["cancel", "d"], "at least the first 6 characters of the id"),
         (["cancel", ""], "at least the first 6 characters of the id"),
@@ -434,6 +447,8 @@ def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> No
     ],
 )
 def test_mistakes_are_reported_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
+    (shell.folder / "runs/local").mkdir(parents=True)
+    (shell.folder / "runs/local/recipe.json").write_text("{}")
     bad = shell.folder / "bad.yaml"
     bad.write_text(CLUSTER.read_text().replace("nodes: 1", "nodes: 0"))
     places = {"RECIPE": str(write_toy(shell.folder)), "BAD": str(bad), "GOOD": str(CLUSTER)}

@@ -68,7 +68,9 @@ def test_secrets_are_stripped_and_invalid_ones_refused(
         reached(kfp.url)
         for bad in ("s3c\r\nret", "s3c\x00ret" if name.endswith("PATH") else "s3c\x7fret", "s3crët…"):
             give(bad)
-            with pytest.raises(UserError, match=f"^{name}.* holds characters that are not allowed in an HTTP header") as caught:
+            with pytest.raises(
+                UserError, match=f"^{name}.* holds characters that are not allowed in an HTTP header"
+            ) as caught:
                 reached(kfp.url)
             assert "s3c" not in str(caught.value)
 
