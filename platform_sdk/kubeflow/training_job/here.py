@@ -58,7 +58,8 @@ def job_runner(run_dir: Path, record: Record | None = None) -> ProcessRunner | N
         choose = partial(choose_backend, described, connection, log.warning)
         job = reached(choose, log.warning, "no job was created; run the step again")
         api = api_for(job, connection)
-        run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning, record=record)
+        owner = reached(partial(owner_of_this_pod, api), log.warning, "no job was created; run the step again")
+        run_job(replace(job, owner=owner), api, log.warning, record=record)
 
     return run
 
@@ -78,7 +79,7 @@ def describe(
         variables: the environment of the step's pod.
 
     Raises:
-        UserError: vLLM is needed, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
+        UserError: vLLM is needed, and the cluster has no ``job.sampler``; a process needs more GPUs than a pod has;
             only one process can do the work, and the cluster's jobs have several.
     """
     spec, sampler, served = cluster.job, cluster.job.sampler, processes.server_spec
@@ -142,7 +143,7 @@ def namespace() -> str:
     try:
         return NAMESPACE_FILE.read_text().strip()
     except OSError as error:
-        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, since this is not a pod") from error
+        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, since this process is not in a pod") from error
 
 
 def pod_name() -> str:
@@ -166,10 +167,9 @@ def owner_of_this_pod(api: ClusterApi) -> Owner | None:
     """Return the owner of this process's pod, e.g. a KFP run's workflow, with which the job is deleted too.
 
     Raises:
-        UserError: the API server refuses, has no such pod, or does not respond.
+        UserError, ApiUnavailable: see ``ClusterApi``.
     """
-    pod = reached(partial(api.pod, pod_name()), log.warning, "no job was made; run the step again")
-    for one in pod["metadata"].get("ownerReferences") or ():
+    for one in api.pod(pod_name())["metadata"].get("ownerReferences") or ():
         if one.get("controller"):
             return Owner(one["apiVersion"], one["kind"], one["name"], one["uid"])
     return None

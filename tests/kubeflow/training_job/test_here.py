@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow import shutdown
 from platform_sdk.kubeflow.training_job import here, launcher, pytorchjob
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
@@ -133,3 +134,18 @@ def test_outside_of_kubeflow_pipelines_a_pod_is_called_as_its_host(
     cluster.server.pods.clear()
     with pytest.raises(UserError, match="by-hand"):
         here.owner_of_this_pod(api_for(described, cluster.connection))
+
+
+def test_end_of_a_terminated_step_does_not_wait_for_an_unavailable_api_server(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "namespace").write_text("team-a")
+    for module in (shutdown, here):
+        monkeypatch.setattr(module, "NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setenv("KFP_POD_NAME", "step-1")
+    monkeypatch.setattr(shutdown, "connect", lambda: cluster.connection)
+    monkeypatch.setattr(launcher, "CLOCK", cluster.clock)
+    cluster.server.fault = lambda method, path: (503, "")
+    began = cluster.clock.time()
+    assert shutdown.was_terminated() is None
+    assert cluster.clock.time() == began
