@@ -40,7 +40,7 @@ _UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
 
 
 def bytes_of(quantity: str) -> float:
-    """Return a quantity of memory in bytes."""
+    """Return the number of a quantity: bytes of memory, or CPU cores."""
     number = quantity.rstrip("mkMGTPKi")
     return float(number) * _UNITS.get(quantity[len(number) :], 1.0)
 

@@ -21,7 +21,8 @@ from platform_sdk.kubeflow.remote.queues import position, usage
 from platform_sdk.kubeflow.remote.runs import Run
 from platform_sdk.kubeflow.remote.state import look
 from platform_sdk.kubeflow.training_job.api import expected_form
-from platform_sdk.kubeflow.training_job.facts import QUEUE, event_facts, job_facts, pod_facts, workload_facts
+from platform_sdk.kubeflow.training_job.description import LABEL_QUEUE
+from platform_sdk.kubeflow.training_job.facts import event_facts, job_facts, pod_facts, workload_facts
 from platform_sdk.kubeflow.training_job.failure import with_logs
 from platform_sdk.kubeflow.training_job.state import State, observe
 
@@ -114,7 +115,7 @@ def _job(jobs: Jobs, kind: Kind, job: Item, notes: list[str]) -> JobFacts:
     events: list[Item] = _seen(
         partial(kind.api.warning_events, [name, *(pod["metadata"]["name"] for pod in pods)]), [], unseen
     )
-    queue = str((job["metadata"].get("labels") or {}).get(QUEUE, ""))
+    queue = str((job["metadata"].get("labels") or {}).get(LABEL_QUEUE, ""))
     place: int | None = None
     if workload is not None and seen.state.waiting:
         place = _seen(partial(position, jobs, queue, workload["metadata"]["name"]), None, notes)

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from platform_sdk.diagnosis.facts import Condition, ContainerFacts, Event, JobFacts, Line, PodFacts, WorkloadFacts
-from platform_sdk.kubeflow.training_job.description import LABEL_STEP, LABEL_TASK
+from platform_sdk.kubeflow.training_job.description import LABEL_QUEUE, LABEL_STEP, LABEL_TASK
 from platform_sdk.kubeflow.training_job.state import observe
 
-QUEUE = "kueue.x-k8s.io/queue-name"
 Item = Mapping[str, Any]
 
 
@@ -27,7 +26,7 @@ def job_facts(
         state=state,
         reason=reason,
         created=str(metadata.get("creationTimestamp") or ""),
-        queue=str(labels.get(QUEUE, "")),
+        queue=str(labels.get(LABEL_QUEUE, "")),
         suspended=bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend")),
         conditions=conditions(job),
         pods=tuple(pods),

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.kubeflow.training_job.failure import end_text
-from platform_sdk.kubeflow.training_job.pod import SAMPLER
 
 SIGNALLED = 128
-"""Smallest exit code of a process that a signal ended."""
+"""Smallest exit code for which a PyTorchJob restarts a pod: 128 plus the number of the signal that ended it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Failure:
 
     pod: str
     text: str
-    number: int  # of those of this pod and the pods that it replaces
+    number: int  # count of such ends so far, including the pods that this pod replaced
 
 
 class Restarts:
@@ -37,7 +36,7 @@ class Restarts:
     def see(self, pod: Mapping[str, Any]) -> Failure | None:
         """Return the failure that this version of a pod shows for the first time."""
         if pod["metadata"].get("deletionTimestamp"):
-            return None  # drained, preempted or suspended: somebody else ended it
+            return None  # deleted, e.g. drained, preempted or suspended
         name = pod["metadata"]["name"]
         place = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", name)
         known, before = self._known[place], self.latest
@@ -49,7 +48,7 @@ class Restarts:
 
 
 def _failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the failures of a pod: what identifies each, and its description."""
+    """Yield the key and the description of each failure of a pod."""
     uid, status = pod["metadata"].get("uid", ""), pod.get("status", {})
     if status.get("reason") == "Evicted":
         yield uid, f"was evicted: {status.get('message', '')}"
@@ -57,5 +56,5 @@ def _failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for container in status.get("containerStatuses") or ():
         for when in ("lastState", "state"):
             ended = (container.get(when) or {}).get("terminated")
-            if ended and ended["exitCode"] >= SIGNALLED and container["name"] != SAMPLER:
+            if ended and ended["exitCode"] >= SIGNALLED:
                 yield f"{uid} {container['name']} {ended.get('finishedAt')}", end_text(ended)
