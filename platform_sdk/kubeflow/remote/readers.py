@@ -13,13 +13,14 @@ from platform_sdk.kubeflow.remote.logs import Container, containers, follow_own
 from platform_sdk.kubeflow.remote.runs import Run
 from platform_sdk.kubeflow.remote.state import ENDED, look
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
+from platform_sdk.kubeflow.training_job.state import State
 
 
 def follow_logs(
     server: Server, run: Run, jobs: Jobs, step: str | None, lines: int,
     say: Callable[[Container, str], None], tell: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Follow the logs of present and later containers until the run, or the step, has ended.
+    """Follow the logs of present and later containers until the run, the step, or the named part of a step has ended.
 
     Args:
         lines: maximum number of existing lines that are shown first.
@@ -106,5 +107,10 @@ class _Readers:
 
 
 def _step_ended(server: Server, run: Run, jobs: Jobs, step: str | None) -> bool:
+    """Return True if the run has ended, or the step, or the job of the part of a step that ``step`` names."""
     state = look(server, run, None if step is None else jobs)
-    return state.ended or any(one.name == step and one.state in ENDED for one in state.steps)
+    if state.ended or step is None:
+        return state.ended
+    if step in run.step_names:
+        return any(one.name == step and one.state in ENDED for one in state.steps)
+    return any(job.part == step and job.state == State.SUCCEEDED for job in state.jobs)  # a failed job is made again

@@ -229,6 +229,29 @@ def test_a_step_is_followed_to_its_own_end(cluster: Cluster, quick: None) -> Non
     assert whole(cluster, "make", script) == (["one a"], [])
 
 
+def test_part_of_a_step_is_followed_to_the_end_of_its_job(cluster: Cluster, quick: None) -> None:
+    cluster.kfp.run()["state"] = "RUNNING"
+    run_ended = threading.Event()
+
+    def script(said: list[str]) -> None:
+        name = cluster.job(cluster.run, "make", part="train-iteration-01")
+        cluster.pod("one", {"training.kubeflow.org/job-name": name}, "a\n")
+        wait_for(lambda: "one a" in said)
+        cluster.kubernetes.pods["one"]["status"]["phase"] = "Succeeded"
+        cluster.kubernetes.condition(cluster.kubernetes.objects["pytorchjobs", name], "Succeeded")
+        if not run_ended.wait(10):
+            cluster.kfp.run()["state"] = "SUCCEEDED"
+
+    mover = threading.Thread(target=script, args=(said := list[str](),))
+    mover.start()
+    follow_logs(cluster.server, cluster.run, cluster.jobs, "train-iteration-01", 1000,
+                lambda container, line: said.append(f"{container.pod} {line}"), said.append)  # fmt: skip
+    run_ended.set()
+    mover.join()
+    assert said == ["one a"]
+    assert cluster.kfp.run()["state"] == "RUNNING"
+
+
 def test_forbidden_log_does_not_end_the_others(cluster: Cluster, quick: None) -> None:
     cluster.kubernetes.fault = lambda method, path: (403, "no logs") if path.endswith("secret/log") else None
 
