@@ -8,14 +8,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import ApiUnavailable, expected_form
+from platform_sdk.kubeflow.remote.queues import pending
+from platform_sdk.kubeflow.training_job.api import KUEUE_PATH, ApiUnavailable, Item, expected_form
 from platform_sdk.kubeflow.training_job.kueue import read_configuration
 from platform_sdk.planning.checks import Site
 from platform_sdk.planning.jobs import PlannedJob
 from platform_sdk.planning.quota import Fit, Queues, fit
-from platform_sdk.planning.server import KUEUE_PATH, ApiReader, Item
-
-PENDING = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues/{queue}/pendingworkloads"
 
 
 def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
@@ -37,27 +35,27 @@ def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
 
 
 def _fits(site: Site, jobs: Sequence[PlannedJob], queue: str) -> list[Fit]:
-    local = site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{queue}")
-    own = local and site.reader.get(f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
+    local = site.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{queue}")
+    own = local and site.get(f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
     if not local or not own:
         missing = f"ClusterQueue {local['spec']['clusterQueue']}" if local else f"LocalQueue {queue}"
         return [Fit(verdict="unknown", reason=f"{missing} does not exist")] * len(jobs)
     queues = read_queues(site, own)
-    pending = _pending(site, queue)
-    return [_with_state(fit(job, queues), local, own, pending) for job in jobs]
+    waiting = _pending(site, queue)
+    return [_with_state(fit(job, queues), local, own, waiting) for job in jobs]
 
 
 def read_queues(site: Site, own: Item) -> Queues:
     """Return a ClusterQueue with the parts of its cohort that may be read."""
     name = str(own["spec"].get("cohortName") or "")
-    cohort, shared = _cohort(site.reader, name) if name else ((), None)
+    cohort, shared = _cohort(site, name) if name else ((), None)
     return Queues(own, cohort, shared, _excluded(site))
 
 
-def _cohort(reader: ApiReader, name: str) -> tuple[tuple[Item, ...] | None, Item | None]:
+def _cohort(site: Site, name: str) -> tuple[tuple[Item, ...] | None, Item | None]:
     try:
-        listed = reader.get(f"{KUEUE_PATH}/clusterqueues")
-        shared = reader.get(f"{KUEUE_PATH}/cohorts/{name}")  # a cohort without quota of its own has no object
+        listed = site.get(f"{KUEUE_PATH}/clusterqueues")
+        shared = site.get(f"{KUEUE_PATH}/cohorts/{name}")  # a cohort without quota of its own has no object
     except ApiUnavailable:
         raise
     except UserError:
@@ -85,18 +83,16 @@ def _excluded(site: Site) -> tuple[str, ...] | None:
         return None
 
 
-def _pending(site: Site, queue: str) -> tuple[str, ...]:
+def _pending(site: Site, queue: str) -> list[str]:
     """Return the Workloads that wait in a LocalQueue, in its order; empty if Kueue does not show them."""
     try:
-        found = site.reader.get(PENDING.format(namespace=site.namespace, queue=queue))
+        return pending(site.connection, site.namespace, queue)
     except UserError:  # no right, or Kueue's visibility server is off
-        return ()
-    items = sorted((found or {}).get("items") or (), key=lambda item: int(item.get("positionInLocalQueue", 0)))
-    return tuple(item["metadata"]["name"] for item in items)
+        return []
 
 
-def _with_state(verdict: Fit, local: Item, own: Item, waiting: tuple[str, ...]) -> Fit:
-    """Return the verdict with regard to stopped queues and the jobs that are pending before."""
+def _with_state(verdict: Fit, local: Item, own: Item, waiting: list[str]) -> Fit:
+    """Return the verdict with regard to stopped queues and pending jobs."""
     if verdict.verdict not in ("now", "waits"):
         return verdict
     for kind, item in (("LocalQueue", local), ("ClusterQueue", own)):
@@ -106,10 +102,10 @@ def _with_state(verdict: Fit, local: Item, own: Item, waiting: tuple[str, ...]) 
         for condition in (item.get("status") or {}).get("conditions") or ():
             if condition["type"] == "Active" and condition["status"] == "False":
                 return Fit(verdict="waits", reason=f"{kind} {name} is not active: {condition.get('message', '')}")
-    pending = int((own.get("status") or {}).get("pendingWorkloads") or 0)
-    if not pending or verdict.verdict == "waits":
+    others = int((own.get("status") or {}).get("pendingWorkloads") or 0)
+    if not others or verdict.verdict == "waits":
         return verdict
-    before = f"{pending} other jobs are pending in ClusterQueue {own['metadata']['name']}"
+    before = f"{others} other jobs are pending in ClusterQueue {own['metadata']['name']}"
     if waiting:
         before += f", {len(waiting)} of them in LocalQueue {local['metadata']['name']} (first {waiting[0]})"
     if own["spec"].get("queueingStrategy") == "StrictFIFO":

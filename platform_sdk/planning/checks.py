@@ -5,6 +5,7 @@ A check that this account may not make, or whose object cannot be read, is repor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,19 +16,24 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.kubeflow.training_job import trainjob
 from platform_sdk.kubeflow.training_job.api import (
+    JSON,
     KUEUE_GROUP,
+    KUEUE_PATH,
     KUEUE_VERSION,
+    METADATA,
     AlreadyThere,
     ApiUnavailable,
+    ClusterApi,
     Forbidden,
+    Item,
     UnexpectedForm,
     expected_form,
+    read_object,
     serves,
 )
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.runtime import runtimes
 from platform_sdk.planning.jobs import PlannedJob
-from platform_sdk.planning.server import KUEUE_PATH, METADATA, ApiReader, Item
 
 State = Literal["ok", "failed", "unseen"]
 LAUNCHER_VERBS = ("create", "get", "list", "watch", "patch", "delete")
@@ -48,15 +54,29 @@ class Unseen(UserError):
 
 @dataclass(frozen=True)
 class Site:
-    """The connection, namespace and cluster file of the checks."""
+    """The connection, namespace and cluster file of the checks.
+
+    Raises:
+        UserError, Forbidden, ApiUnavailable: by all methods; see ``ClusterApi``.
+    """
 
     connection: Any
     namespace: str
     cluster: ClusterSpec
 
-    @property
-    def reader(self) -> ApiReader:
-        return ApiReader(self.connection)
+    def get(self, path: str, *, accept: str = JSON) -> Item | None:
+        """Return the API server's object at a path; None if it does not exist."""
+        return read_object(self.connection, path, accept=accept)
+
+    def review(self, kind: str, spec: Item) -> bool:
+        """Return True if an access review allows the request in ``spec``."""
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        answer = ClusterApi.call(
+            self.connection.core_api.api_client.call_api, f"{REVIEWS}/{kind.lower()}s", "POST", {}, [],
+            {"Accept": JSON, "Content-Type": JSON}, body=body, auth_settings=["BearerToken"],
+            _return_http_data_only=True, _preload_content=False,
+        )  # fmt: skip
+        return bool(json.loads(answer.data)["status"].get("allowed"))
 
 
 def checks(site: Site, jobs: Sequence[PlannedJob]) -> Iterator[Check]:
@@ -135,10 +155,7 @@ def _rights(site: Site, jobs: Sequence[PlannedJob]) -> Iterator[Check]:
 
 
 def _own(site: Site, attributes: Item, plural: str) -> str:
-    spec = {"resourceAttributes": attributes | {"verb": "create"}}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
-    answer = site.reader.post(f"{REVIEWS}/selfsubjectaccessreviews", review)
-    if answer["status"].get("allowed"):
+    if site.review("SelfSubjectAccessReview", {"resourceAttributes": attributes | {"verb": "create"}}):
         return ""
     raise Unseen(f"you may not create {plural} in {site.namespace}, so their dry run may be refused; runs use "
                     "the launcher's account")  # fmt: skip
@@ -152,8 +169,7 @@ def _launcher(site: Site, account: str, attributes: Item, plural: str) -> str:
             "groups": ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"],
             "resourceAttributes": attributes | {"verb": verb},
         }
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        if not site.reader.post(f"{REVIEWS}/subjectaccessreviews", review)["status"].get("allowed"):
+        if not site.review("SubjectAccessReview", spec):
             refused.append(verb)
     if refused:
         raise UserError(
@@ -174,7 +190,7 @@ def _secrets(cluster: ClusterSpec) -> dict[str, list[str]]:
 
 
 def _secret(site: Site, name: str, keys: Sequence[str]) -> str:
-    if site.reader.get(f"/api/v1/namespaces/{site.namespace}/secrets/{name}", accept=METADATA) is not None:
+    if site.get(f"/api/v1/namespaces/{site.namespace}/secrets/{name}", accept=METADATA) is not None:
         return ""
     values = " ".join(f"--from-literal={key}=VALUE" for key in keys)
     raise UserError(
@@ -183,7 +199,7 @@ def _secret(site: Site, name: str, keys: Sequence[str]) -> str:
 
 
 def _claim(site: Site, name: str) -> str:
-    found = site.reader.get(f"/api/v1/namespaces/{site.namespace}/persistentvolumeclaims/{name}")
+    found = site.get(f"/api/v1/namespaces/{site.namespace}/persistentvolumeclaims/{name}")
     if found is None:
         raise UserError(
             f"does not exist in {site.namespace}; apply manifests/base/team (docs/cluster.md), or set workspace.claim "
@@ -196,7 +212,7 @@ def _claim(site: Site, name: str) -> str:
 
 
 def _queue(site: Site, name: str) -> str:
-    if site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{name}") is None:
+    if site.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{name}") is None:
         if not serves(site.connection, KUEUE_GROUP, KUEUE_VERSION, "localqueues"):
             raise Unseen(f"the cluster does not serve {KUEUE_GROUP}/{KUEUE_VERSION}; install Kueue 0.15 or later")
         raise UserError(
@@ -207,7 +223,7 @@ def _queue(site: Site, name: str) -> str:
 
 
 def _priority(site: Site, name: str) -> str:
-    if site.reader.get(f"{KUEUE_PATH}/workloadpriorityclasses/{name}") is None:
+    if site.get(f"{KUEUE_PATH}/workloadpriorityclasses/{name}") is None:
         raise UserError(
             "does not exist; take one of kubectl get workloadpriorityclasses, or leave out job.priority in the "
             "cluster file"
@@ -217,7 +233,7 @@ def _priority(site: Site, name: str) -> str:
 
 def _image(site: Site, image: str) -> str:
     """Look for an image on the nodes; only a pull by a node can show whether a registry has it."""
-    nodes = (site.reader.get("/api/v1/nodes") or {}).get("items") or ()
+    nodes = (site.get("/api/v1/nodes") or {}).get("items") or ()
     having = sum(
         any(name == image or name.endswith(f"/{image}") for kept in node["status"].get("images") or ()
             for name in kept.get("names") or ())
@@ -238,7 +254,7 @@ def _runtime(site: Site, wanted: Item) -> str:
     """Compare the cluster file with the fields of the runtime that a TrainJob cannot change."""
     name = wanted["metadata"]["name"]
     remedy = "python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml | kubectl apply -f - (docs/cluster.md)"
-    found = site.reader.get(f"/apis/{trainjob.GROUP}/{trainjob.VERSION}/clustertrainingruntimes/{name}")
+    found = site.get(f"/apis/{trainjob.GROUP}/{trainjob.VERSION}/clustertrainingruntimes/{name}")
     if found is None:
         raise UserError(f"does not exist; run {remedy}, or set job.backend to pytorchjob in the cluster file")
     has = {one["name"]: one for one in _init_containers(found)}

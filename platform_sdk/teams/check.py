@@ -12,14 +12,13 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import kueue
-from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
+from platform_sdk.kubeflow.training_job.api import KUEUE_PATH, METADATA, Item, UnexpectedForm, expected_form
 from platform_sdk.teams import jobs, queues
-from platform_sdk.teams.cluster import METADATA, Cluster, Item, UnseenError
+from platform_sdk.teams.cluster import Cluster, UnseenError
 from platform_sdk.teams.render import SERVICES
 
-KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 KINDS: tuple[tuple[str, str, str], ...] = (
-    (KUEUE, "clusterqueues", "install Kueue 0.15 or later"),
+    (KUEUE_PATH, "clusterqueues", "install Kueue 0.15 or later"),
     ("/apis/kubeflow.org/v1", "profiles", "install Kubeflow's profile controller"),
 )
 JOB_KINDS: dict[BackendName, tuple[str, str]] = {
@@ -198,7 +197,7 @@ def _run_access(spec: TeamsSpec) -> tuple[str, ...]:
 
 def _quotas(spec: TeamsSpec, cluster: Cluster) -> Found:
     for name, team in sorted(spec.teams.items()):
-        found = cluster.get(f"{KUEUE}/clusterqueues/{name}")
+        found = cluster.get(f"{KUEUE_PATH}/clusterqueues/{name}")
         differing = [] if found is None else _differences(queues.cluster_queue(name, team, spec), found)
         yield _requirement(
             f"ClusterQueue {name} is as in the file",

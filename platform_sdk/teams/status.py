@@ -8,9 +8,9 @@ from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
-from platform_sdk.kubeflow.training_job.api import UnexpectedForm, expected_form
-from platform_sdk.teams.check import KUEUE, amount
-from platform_sdk.teams.cluster import Cluster, Item, UnseenError
+from platform_sdk.kubeflow.training_job.api import KUEUE_PATH, Item, UnexpectedForm, expected_form
+from platform_sdk.teams.check import amount
+from platform_sdk.teams.cluster import Cluster, UnseenError
 
 
 class TeamUsage(Struct):
@@ -57,7 +57,7 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
     teams: list[TeamUsage] = []
     for name in sorted(spec.teams):
         try:
-            queue = cluster.get(f"{KUEUE}/clusterqueues/{name}")
+            queue = cluster.get(f"{KUEUE_PATH}/clusterqueues/{name}")
         except UnseenError as error:
             unseen.append(f"ClusterQueue {name}: {error}")
             continue
@@ -67,7 +67,7 @@ def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
         oldest = None
         try:
             with expected_form("their list"):
-                oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
+                oldest = _oldest(cluster.items(f"{KUEUE_PATH}/namespaces/{name}/workloads"))
         except (UnseenError, UnexpectedForm) as error:
             unseen.append(f"waiting jobs of {name}: {error}")
         try:

@@ -186,7 +186,7 @@ def test_failed_job_reports_exit_code_and_last_log_lines(api: ClusterApi) -> Non
 def test_job_for_a_missing_queue_is_not_created(connection: Any, api: ClusterApi) -> None:
     waiting = described("waiting", "this", queue="no-such-queue", queue_timeout_seconds=60)
     known = api.found(connection.custom_api.list_namespaced_custom_object, *KUEUE[:2], NAMESPACE, KUEUE[2], limit=1)
-    why = "no Kueue that speaks" if known is None else "no LocalQueue no-such-queue"
+    why = "no Kueue that serves" if known is None else "no LocalQueue no-such-queue"
     with pytest.raises(UserError, match=f"cannot be queued: .*{why}"):
         run_job(waiting, api, print)
     assert api.get(waiting.name) is None

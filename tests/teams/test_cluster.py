@@ -18,8 +18,9 @@ from kubernetes.client import Configuration
 
 from platform_sdk.cli import teams as command
 from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.kubeflow.training_job.api import METADATA
 from platform_sdk.teams.check import Requirement, check_cluster
-from platform_sdk.teams.cluster import METADATA, Cluster
+from platform_sdk.teams.cluster import Cluster
 from platform_sdk.teams.status import read_status
 from tests.teams.api_server import Item, Server, forbidden
 from tests.teams.files import MANIFESTS, kustomized, render

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from platform_sdk.diagnosis.facts import QueueUsage
 from platform_sdk.kubeflow.remote.jobs import Item, Jobs
-from platform_sdk.kubeflow.training_job.api import KUEUE_GROUP, KUEUE_VERSION
+from platform_sdk.kubeflow.training_job.api import KUEUE_PATH, read_object
 
-VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues/{name}/pendingworkloads"
-TOTALS = "/apis/" + KUEUE_GROUP + "/" + KUEUE_VERSION
+VISIBILITY_PATH = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 
 
 def usage(jobs: Jobs, queue: str) -> tuple[QueueUsage, ...]:
@@ -19,14 +17,14 @@ def usage(jobs: Jobs, queue: str) -> tuple[QueueUsage, ...]:
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
-    local = _get(jobs, f"{TOTALS}/namespaces/{{namespace}}/localqueues/{{name}}", name=queue)
+    local = read_object(jobs.connection, f"{KUEUE_PATH}/namespaces/{jobs.namespace}/localqueues/{queue}")
     if local is None:
         return ()
-    own = _get(jobs, f"{TOTALS}/clusterqueues/{{name}}", name=local["spec"]["clusterQueue"])
+    own = read_object(jobs.connection, f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
     if own is None:
         return ()
     cohort = _cohort(own)
-    listed = _get(jobs, f"{TOTALS}/clusterqueues") if cohort else None
+    listed = read_object(jobs.connection, f"{KUEUE_PATH}/clusterqueues") if cohort else None
     others = [other for other in (listed or {}).get("items", ()) if _cohort(other) == cohort]
     return tuple(total for item in others or [own] for total in totals(item))
 
@@ -53,27 +51,27 @@ def totals(queue: Item) -> tuple[QueueUsage, ...]:
     )
 
 
+def pending(connection: Any, namespace: str, queue: str) -> list[str]:
+    """Return the names of the Workloads that wait in a LocalQueue, in its order; empty if Kueue does not list them.
+
+    Raises:
+        UserError, ApiUnavailable: see ``ClusterApi``.
+    """
+    path = f"{VISIBILITY_PATH}/namespaces/{namespace}/localqueues/{queue}/pendingworkloads"
+    found = (read_object(connection, path) or {}).get("items") or ()
+    ordered = sorted(found, key=lambda item: int(item.get("positionInLocalQueue", 0)))
+    return [item["metadata"]["name"] for item in ordered]
+
+
 def position(jobs: Jobs, queue: str, workload: str) -> int | None:
     """Return the position of a Workload in its LocalQueue, from 0; None if Kueue does not list it.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
-    pending = _get(jobs, VISIBILITY, name=queue)
-    items = (pending or {}).get("items") or ()
-    found = [item for item in items if item["metadata"]["name"] == workload]
-    return int(found[0].get("positionInLocalQueue", 0)) if found else None
+    names = pending(jobs.connection, jobs.namespace, queue)
+    return names.index(workload) if workload in names else None
 
 
 def _cohort(queue: Item) -> str:
     return str(queue["spec"].get("cohortName") or "")
-
-
-def _get(jobs: Jobs, path: str, **place: str) -> Item | None:
-    """Return the object at a path of the API server; None if it does not exist."""
-    place = {key: value for key, value in {"namespace": jobs.namespace, **place}.items() if f"{{{key}}}" in path}
-    answer: Any = jobs.kinds[0].api.found(
-        jobs.connection.core_api.api_client.call_api, path, "GET", place, [], {"Accept": "application/json"},
-        auth_settings=["BearerToken"], _return_http_data_only=True, _preload_content=False,
-    )  # fmt: skip
-    return None if answer is None else dict(json.loads(answer.data))

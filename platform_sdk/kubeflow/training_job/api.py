@@ -20,7 +20,11 @@ Item = dict[str, Any]
 TIMEOUT = (5, 30)  # seconds to connect, and to wait for an answer
 KUEUE_GROUP, KUEUE_VERSION = "kueue.x-k8s.io", "v1beta2"
 KUEUE = (KUEUE_GROUP, KUEUE_VERSION, "workloads")
+KUEUE_PATH = f"/apis/{KUEUE_GROUP}/{KUEUE_VERSION}"
 JOB_UID = "kueue.x-k8s.io/job-uid"
+JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""Form of an answer without an object's content, e.g. a Secret's values."""
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
@@ -171,7 +175,7 @@ class ClusterApi:
             if _status(error.__cause__):
                 return f"there is no LocalQueue {name} (kubectl -n {self.namespace} get localqueues lists them)"
             # For an unknown kind the API server responds in plain text.
-            return f"the cluster has no Kueue that speaks {KUEUE_GROUP}/{KUEUE_VERSION} (0.15 or later)"
+            return f"the cluster has no Kueue that serves {KUEUE_GROUP}/{KUEUE_VERSION} (0.15 or later)"
         return None
 
     def pod(self, name: str) -> Item:
@@ -249,6 +253,29 @@ class ClusterApi:
             raise ApiUnavailable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
 
 
+def read_object(connection: Any, path: str, *, selector: str = "", accept: str = JSON) -> Item | None:
+    """Return the object or collection at a path of the API server; None if it does not exist.
+
+    Args:
+        selector: labels of the objects of a collection.
+        accept: form of the answer.
+
+    Raises:
+        UserError, ApiUnavailable: see ``ClusterApi``.
+    """
+    query = [("labelSelector", selector)] if selector else []
+    try:
+        answer = ClusterApi.call(
+            connection.core_api.api_client.call_api, path, "GET", {}, query, {"Accept": accept},
+            auth_settings=["BearerToken"], _return_http_data_only=True, _preload_content=False,
+        )  # fmt: skip
+    except UserError as error:
+        if absent(error.__cause__):
+            return None
+        raise
+    return dict(json.loads(answer.data))
+
+
 def serves(connection: Any, group: str, version: str, plural: str) -> bool:
     """Return True if the API server serves this kind.
 
@@ -263,7 +290,7 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
             return False
         raise
     with expected_form(f"the list of kinds of {group}/{version}"):
-        return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
+        return plural in [resource["name"] for resource in json.loads(answer.data)["resources"]]
 
 
 @contextmanager

@@ -143,7 +143,7 @@ def namespace() -> str:
     try:
         return NAMESPACE_FILE.read_text().strip()
     except OSError as error:
-        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, since this process is not in a pod") from error
+        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; this is not a pod: pass --namespace") from error
 
 
 def pod_name() -> str:

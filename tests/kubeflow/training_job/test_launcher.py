@@ -306,7 +306,7 @@ def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluste
 
 @pytest.mark.parametrize(
     ("lacks", "said"),
-    [("localqueues", "no Kueue that speaks kueue.x-k8s.io/v1beta2"), (None, "there is no LocalQueue nobodys")],
+    [("localqueues", "no Kueue that serves kueue.x-k8s.io/v1beta2"), (None, "there is no LocalQueue nobodys")],
 )
 def test_job_for_a_missing_queue_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
     cluster.server.unknown |= {lacks, "workloads"} if lacks else set()
