@@ -22,6 +22,7 @@ from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.kubeflow.training_job.runtime import runtimes
 from platform_sdk.planning.checks import distinct
 from platform_sdk.planning.cluster import ClusterPlan, plan_on_cluster
+from platform_sdk.planning.connection import connected
 from platform_sdk.planning.jobs import Place
 from tests.planning.plan_server import KUEUE, PlanServer, cluster_queue
 
@@ -252,6 +253,17 @@ def test_command_reads_the_namespace_of_the_current_context(
     assert {path for _, path in server.requests if "namespaces" in path and "team-a" not in path} == {
         "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
     }
+
+
+@pytest.mark.parametrize("content", [b"a: [b", b"text", b"\xff\xfe"], ids=["no YAML", "no mapping", "no UTF-8"])
+def test_damaged_kubeconfig_gives_one_note(
+    cluster: ClusterSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    (tmp_path / "kubeconfig").write_bytes(content)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    _, connection, note = connected(cluster, None)
+    assert connection is None
+    assert note.startswith("only the cluster file was checked: KUBECONFIG cannot be read: ")
 
 
 def test_unreachable_server_gives_one_note(

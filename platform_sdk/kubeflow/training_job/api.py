@@ -313,19 +313,23 @@ def connect() -> Any:
     """Return kubeflow-training's client for this pod's cluster or for KUBECONFIG.
 
     Raises:
-        UserError: neither exists, or the package is not installed.
+        UserError: neither exists, KUBECONFIG cannot be read, or the package is not installed.
     """
     try:
         from kubeflow.training import TrainingClient
         from kubernetes.config import ConfigException
     except ImportError as error:
         raise UserError("a cluster needs kubeflow-training; pip install hopforge[cluster]") from error
+        from yaml import YAMLError
     try:
         return TrainingClient()
     except ConfigException as error:
         raise UserError(f"no cluster found: {error}; set KUBECONFIG, or run inside a pod") from error
 
 
+    except (YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(f"KUBECONFIG cannot be read: {fault}; correct the file, or name another one") from error
 def absent(error: BaseException | None) -> bool:
     """Return True for a missing object or kind, or the log of a container that never started (HTTP 400)."""
     return getattr(error, "status", None) == 404 or "waiting to start" in _message(error)
