@@ -39,6 +39,23 @@ def test_queued_job_is_explained(cluster: Cluster) -> None:  # noqa: F811
     assert watched.reason == f"Pending: {QUOTA}; {first.remedy}"
 
 
+def test_restarted_sidecar_is_explained_by_the_log_of_its_failure(cluster: Cluster) -> None:  # noqa: F811
+    cluster.execution.step("begin")
+    cluster.execution.begin("make")
+    name = cluster.job(cluster.run, "make")
+    server = cluster.kubernetes
+    server.objects["pytorchjobs", name]["spec"]["runPolicy"]["suspend"] = False
+    cluster.pod(f"{name}-master-0", {"training.kubeflow.org/job-name": name})
+    ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2027-01-15T08:00:00Z"}
+    sampler = {"name": "sampler", "state": {"running": {}}, "lastState": {"terminated": ended}}
+    server.pods[f"{name}-master-0"]["status"] = {"phase": "Running", "initContainerStatuses": [sampler]}
+    server.logs[f"{name}-master-0"] = "loading weights\n"
+    server.logs[f"{name}-master-0/previous"] = "OSError: [Errno 28] No space left on device\n"
+    [job] = collect(cluster.server, cluster.run, cluster.jobs)[0].jobs
+    [container] = job.pods[0].containers
+    assert [line.text for line in container.lines] == ["OSError: [Errno 28] No space left on device"]
+
+
 def test_failed_pod_is_explained_and_its_secrets_are_not_saved(cluster: Cluster) -> None:  # noqa: F811
     cluster.execution.step("begin")
     cluster.execution.begin("make")

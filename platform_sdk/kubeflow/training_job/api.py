@@ -191,10 +191,12 @@ class ClusterApi:
         )
         return list(json.loads(answer.data)["items"])
 
-    def log(self, pod: str, container: str, lines: int) -> str:
-        """Return the last lines of a container's log; empty without a log."""
-        read = self._core.read_namespaced_pod_log
-        answer = self.found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
+    def log(self, pod: str, container: str, lines: int, *, previous: bool = False) -> str:
+        """Return the last lines of a container's log, or of the container that it replaced; empty without a log."""
+        answer = self.found(
+            self._core.read_namespaced_pod_log, pod, self.namespace, container=container, tail_lines=lines,
+            previous=previous, _preload_content=False,
+        )  # fmt: skip
         return answer.data.decode(errors="replace") if answer else ""
 
     def warnings(self, names: Iterable[str], since: str = "") -> list[str]:
@@ -318,21 +320,22 @@ def connect() -> Any:
     try:
         from kubeflow.training import TrainingClient
         from kubernetes.config import ConfigException
+        from yaml import YAMLError
     except ImportError as error:
         raise UserError("a cluster needs kubeflow-training; pip install hopforge[cluster]") from error
-        from yaml import YAMLError
     try:
         return TrainingClient()
     except ConfigException as error:
         raise UserError(f"no cluster found: {error}; set KUBECONFIG, or run inside a pod") from error
-
-
     except (YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"KUBECONFIG cannot be read: {fault}; correct the file, or name another one") from error
+
+
 def absent(error: BaseException | None) -> bool:
-    """Return True for a missing object or kind, or the log of a container that never started (HTTP 400)."""
-    return getattr(error, "status", None) == 404 or "waiting to start" in _message(error)
+    """Return True for a missing object or kind, or for a log of a container that does not exist (HTTP 400)."""
+    missing = ("waiting to start", "previous terminated container")
+    return getattr(error, "status", None) == 404 or any(words in _message(error) for words in missing)
 
 
 def _message(error: BaseException | None) -> str:

@@ -15,7 +15,7 @@ from platform_sdk.kubeflow.training_job.state import State
 
 LINES = 100
 SHOWN = 20
-"""Lines of a log in the message; the cause is looked for in the last ``LINES``."""
+"""Lines of a log in the message; the rules read the last ``LINES``."""
 WARNINGS = 5
 OWN_REMEDY = "first_error"
 """Rule whose cause is an error message, which already has its remedy."""
@@ -24,7 +24,7 @@ OWN_REMEDY = "first_error"
 def failure_message(
     job: Mapping[str, Any], reason: str, api: ClusterApi, pods: Sequence[Mapping[str, Any]], events_of: Iterable[str]
 ) -> str:
-    """Return a message for people: the cause in the first line, then the operator's reason and each failed pod's end.
+    """Return the error message: the cause in the first line, then the operator's reason and each failed pod's end.
 
     Args:
         reason: of the job's condition.
@@ -48,13 +48,16 @@ def failure_message(
 
 
 def with_logs(pod: Mapping[str, Any], api: ClusterApi) -> PodFacts:
-    """Return the facts about a pod with the last lines of its failed containers.
+    """Return the facts about a pod with the last lines of its failed containers, including replaced ones.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     bare = pod_facts(pod)
-    logs = {each.name: api.log(bare.name, each.name, LINES) for each in bare.containers if _is_bad_container(each)}
+    logs = {
+        each.name: api.log(bare.name, each.name, LINES, previous=each.state == "running")
+        for each in filter(_is_bad_container, bare.containers)
+    }
     return pod_facts(pod, logs) if logs else bare
 
 

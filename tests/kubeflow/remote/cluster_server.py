@@ -109,7 +109,12 @@ class ClusterServer(ApiServer):
         if parts[-1] == "pods" and "pods" in self.forbidden:
             what = 'pods is forbidden: User "me" cannot list resource "pods"'
             return 403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": what}
-        if parts[-1] == "log" and parts[-2] in self.logs and not self.fault(method, path):
+        if (
+            parts[-1] == "log"
+            and query.get("previous") != "True"
+            and parts[-2] in self.logs
+            and not self.fault(method, path)
+        ):
             self.requests.append((method, path))
             self.log_queries.append(query)
             return 200, self.log(parts[-2], self.first(parts[-2], query), "timestamps" in query).decode()

@@ -166,7 +166,7 @@ class ApiServer:
             name = _wanted(query, "fieldSelector")["involvedObject.name"]
             return 200, {"items": [event for event in self.events if event["involvedObject"]["name"] == name]}
         if len(parts) > 6:
-            text = self.logs.get(parts[5])
+            text = self.logs.get(f"{parts[5]}/previous" if query.get("previous") == "True" else parts[5])
             if text is None:
                 return _status(400, "BadRequest", f'container in pod "{parts[5]}" is waiting to start')
             return 200, "".join(text.splitlines(keepends=True)[-int(query["tailLines"]) :])
