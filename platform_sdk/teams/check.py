@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from platform_sdk.config.cluster import BackendName
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.pipeline import home
+from platform_sdk.config.source import load_source
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import kueue
@@ -219,10 +221,12 @@ def _runtimes(spec: TeamsSpec, cluster: Cluster) -> Found:
     group, plural = JOB_KINDS["trainjob"]
     if not _serves(cluster, group, plural):
         return
+    template = load_source(home() / "pipelines/cluster.yaml").data
     for team in sorted(spec.teams):
-        name = jobs.runtime_name(team)
-        there = cluster.get(f"{group}/clustertrainingruntimes/{name}") is not None
-        yield _requirement(f"ClusterTrainingRuntime {name}", there, "", "kubectl apply -k trainer")
+        for runtime in jobs.training_runtimes(team, spec, template):
+            name = runtime["metadata"]["name"]
+            there = cluster.get(f"{group}/clustertrainingruntimes/{name}") is not None
+            yield _requirement(f"ClusterTrainingRuntime {name}", there, "", "kubectl apply -k trainer")
 
 
 def _differences(wanted: Item, found: Item) -> list[str]:
