@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 
 from platform_sdk.config.cluster import ClusterSpec, SamplerSpec
 from platform_sdk.config.document import read_as
+from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
@@ -101,7 +102,12 @@ def render(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("error: give one cluster file: python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml")
     yaml = YAML()
     yaml.width = 100_000
     yaml.representer.ignore_aliases = lambda data: True
-    yaml.dump_all(runtimes(read_as(ClusterSpec, Path(sys.argv[1]))), sys.stdout)
+    try:
+        yaml.dump_all(runtimes(read_as(ClusterSpec, Path(sys.argv[1]))), sys.stdout)
+    except UserError as error:
+        sys.exit(f"error: {error}")

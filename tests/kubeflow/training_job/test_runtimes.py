@@ -6,6 +6,8 @@ Two fields cannot be equal. The training-operator requires the container's name 
 
 from __future__ import annotations
 
+import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,3 +163,15 @@ def test_sampler_of_the_cluster_file_is_in_its_online_runtime() -> None:
     served = Sidecar(other, "/workspace/served.json")
     job = replace(SERVED, sidecar=served, spec=cluster.job, workspace=cluster.workspace)
     assert_equal_pods(pod_of(trainjob.render(job), runtime.render(cluster, other)), job)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [([], "error: give one cluster file"), (["none.yaml"], "error: none.yaml: no such file; check the path")],
+)
+def test_command_without_a_readable_cluster_file_ends_with_an_error(
+    arguments: list[str], error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["runtime", *arguments])
+    with pytest.raises(SystemExit, match=re.escape(error)):
+        runpy.run_path(str(ROOT / "platform_sdk/kubeflow/training_job/runtime.py"), run_name="__main__")
