@@ -36,7 +36,7 @@ def gc(
         typer.Option("--workflows", help="Also delete hopforge's Workflows without a run in Kubeflow Pipelines."),
     ] = False,
     host: HostOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the objects to delete.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Delete the unfinished jobs of terminated or killed runs.

@@ -65,7 +65,7 @@ def render(
     count = len(done.written)
     changed = f"{count} {'file' if count == 1 else 'files'} written, {len(done.deleted)} deleted"
     names = ", ".join(done.teams)
-    say(f"{len(done.teams)} teams in {output}: {names} ({changed}); {output}/README.md says how to apply")
+    say(f"teams in {output}: {names} ({changed}); apply them as {output}/README.md describes")
 
 
 @teams.command("check")
@@ -105,9 +105,9 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False,
 ) -> None:
-    """Print how many GPUs each team has, uses and borrows, and what waits, from Kueue's queues in KUBECONFIG.
+    """Print each team's GPUs (nominal, used, borrowed) and pending jobs, from Kueue's queues in KUBECONFIG.
 
-    With --since, print also the GPU-hours that the teams' workspaces of the MLflow server in MLFLOW_TRACKING_URI have.
+    With --since, also print the GPU-hours in the teams' workspaces of the MLflow server in MLFLOW_TRACKING_URI.
     """
     from platform_sdk.teams.cluster import Cluster
     from platform_sdk.teams.folder import read_teams

@@ -1,4 +1,4 @@
-"""Placement of a compiled pipeline's steps in a cluster: image, volume, amounts, and where jobs are made."""
+"""Placement of a compiled pipeline's steps in a cluster: image, volume, resources, labels and Secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def placed(container: Item, task: str, cluster: ClusterSpec) -> Item:
 
 
 def pod(task: str, cluster: ClusterSpec) -> Item:
-    """Return what every step's pod needs on the cluster, as kfp-kubernetes writes it."""
+    """Return the volume, labels, security and Secrets of a step's pod, as kfp-kubernetes writes them."""
     content: Item = {
         # The whole volume, writable: KFP mounts no claim read-only and cannot name a run's own folder as a sub-path.
         # Jobs get it read-only, except for their run's folder and caches (training_job.description).

@@ -48,7 +48,7 @@ LONGEST_MESSAGE = 4000  # bytes, of 4096 that the kubelet reads
 
 log = logging.getLogger(__name__)
 Shown = Mapping[str, Any]
-"""Artifacts of KFP by what they show: ``card``, ``metrics``, ``page``."""
+"""Artifacts of KFP by their kind: ``card``, ``metrics``, ``page``."""
 
 
 def begin(

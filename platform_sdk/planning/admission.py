@@ -55,7 +55,7 @@ def read_queues(site: Site, own: Item) -> Queues:
 def _cohort(site: Site, name: str) -> tuple[tuple[Item, ...] | None, Item | None]:
     try:
         listed = site.get(f"{KUEUE_PATH}/clusterqueues")
-        shared = site.get(f"{KUEUE_PATH}/cohorts/{name}")  # a cohort without quota of its own has no object
+        shared = site.get(f"{KUEUE_PATH}/cohorts/{name}")  # a cohort without a quota has no object
     except ApiUnavailable:
         raise
     except UserError:

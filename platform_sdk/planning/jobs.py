@@ -23,7 +23,7 @@ from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.sampling.pairs import ROLES
 
 RUN_ID = "00000000-0000-0000-0000-000000000000"
-"""Stands for the id that Kubeflow Pipelines gives a run."""
+"""Placeholder of the id that Kubeflow Pipelines gives a run."""
 UNDECIDED = "PyTorchJob or TrainJob"
 Choice = Callable[[Description], Description | None]
 """Chooses the kind of a job; None if the cluster decides and cannot be reached."""
@@ -63,7 +63,7 @@ class Place:
 def planned_jobs(recipe: Recipe, place: Place) -> tuple[list[PlannedJob], list[str]]:
     """Return the jobs of a new run in order, and the reasons why steps cannot have a job.
 
-    Steps that only ask files or the policy's tokenizer create no job. An evaluation creates none if the run has
+    Steps that only read files or use the policy's tokenizer create no job. An evaluation creates none if the run has
     evaluated equal weights in the same way before.
     """
     run_dir = run_folder(place.cluster.workspace.path, recipe.name, place.run_id)

@@ -66,7 +66,7 @@ def known_inputs(task: Task, recipe: Recipe, run_dir: Path) -> dict[str, Any]:
 
 
 def _state(task: Task, recipe: Recipe, run_dir: Path, finished: set[str]) -> State:
-    if "." in task.component:  # a step of the user's own, whose name in the records is unknown
+    if "." in task.component:  # a user's step, whose name in the records is unknown
         return "runs"
     phase = known_inputs(task, recipe, run_dir).get("phase", "policy" if task.component == "policy" else "")
     name = step_name(task.component, phase)

@@ -16,7 +16,7 @@ RESERVED = re.compile(
     r"default|kubeflow|hopforge|hopforge-services|hopforge-milvus|monitoring|auth|oauth2-proxy|cert-manager|keda|"
     r"(?:kube|openshift|knative)-.*|.*-(?:system|operator)"
 )
-"""Namespaces that are there already, in which a team's runs would share volumes and rights with others."""
+"""Names of existing namespaces, in which a team's runs would share volumes and rights with others."""
 RUNTIMES = re.compile(r"(?:.*-)?(?:online|program)")
 """Teams whose runtime would have the name of another team's or of the shared one with a server or a program."""
 MLFLOW_ADMIN = "admin"
@@ -35,7 +35,7 @@ def check(spec: TeamsSpec, source: Source, collections: Collection[str]) -> list
         collections: Names of all collections that the retriever can serve.
 
     Raises:
-        ConfigError: with every problem there is, at its line.
+        ConfigError: all problems, each with its line.
     """
     found = chain(_names(spec), _people(spec), _shares(spec), _jobs(spec), _nodes(spec), _served(spec, collections))
     problems = [*source.repeated, *(source.problem(path, message) for path, message in found)]

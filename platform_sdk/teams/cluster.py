@@ -28,7 +28,7 @@ class Cluster:
         """Return the cluster of KUBECONFIG or of this pod.
 
         Raises:
-            UserError: there is none.
+            UserError: no cluster is configured.
         """
         return cls(connect())
 

@@ -37,7 +37,7 @@ def read_teams(path: Path) -> TeamsSpec:
     """Read a teams file.
 
     Raises:
-        ConfigError: with every problem there is.
+        ConfigError: all problems.
     """
     source = load_source(path, with_repeated=True)
     spec = validated(TeamsSpec, source)
@@ -50,12 +50,12 @@ def render_into(path: Path, folder: Path, remove: Sequence[str] = ()) -> Renderi
 
     Args:
         path: The teams file.
-        folder: A folder that is not there, is empty, or was rendered before.
+        folder: A folder that does not exist, is empty, or was rendered before.
         remove: Teams to drop, which the file must not name.
 
     Raises:
         ConfigError: the file is wrong.
-        UserError: the folder is not one of ours, or ``remove`` names a team that is not there or still in the file.
+        UserError: the folder has other files, or ``remove`` names a team that is unknown or still in the file.
     """
     _check_ours(folder)
     source = load_source(path, with_repeated=True)
@@ -90,7 +90,7 @@ def _check_ours(folder: Path) -> None:
         raise UserError(f"{folder}: is not a folder; name one for the manifests with -o")
     readme = folder / "README.md"
     if not (readme.is_file() and read_text(readme).startswith(TITLE)):
-        raise UserError(f"{folder}: has files that hopforge did not render; name a folder of its own with -o")
+        raise UserError(f"{folder}: has files that hopforge did not render; name another folder with -o")
 
 
 def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

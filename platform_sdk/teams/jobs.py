@@ -17,7 +17,7 @@ STEPS_MEMORY = 512 * 1024  # MiB
 
 
 def quota(team: Team, spec: TeamsSpec) -> dict[str, str]:
-    """Return the most that the namespace holds: its queue with all that it may borrow, and room for steps."""
+    """Return the limits of the namespace: the queue's quota with all that it may borrow, and room for steps."""
     cpu, memory, gpus = 0, STEPS_MEMORY, dict[str, int]()
     for pool in sorted(team.gpus):
         most = team.gpus[pool].nominal + team.gpus[pool].borrow
@@ -39,7 +39,7 @@ def quota(team: Team, spec: TeamsSpec) -> dict[str, str]:
 
 
 def runtime_name(team: str) -> str:
-    """Return the runtime of a team's TrainJobs: the sampler in it has the team's own size."""
+    """Return the name of the runtime of a team's TrainJobs, whose sampler has the team's size."""
     return f"hopforge-{team}"
 
 

@@ -18,12 +18,12 @@ def manifest(*documents: Item) -> str:
 
 
 def dump(content: Any) -> str:
-    """Return YAML that readers of version 1.1 and of 1.2 take alike."""
+    """Return YAML with the same meaning in versions 1.1 and 1.2."""
     from ruamel.yaml import YAML
     from ruamel.yaml.representer import SafeRepresenter
 
     class Representer(SafeRepresenter):  # here, since ruamel is imported only where it is used
-        """Quotes what YAML 1.1, which kubectl reads, takes for another kind of value: a team may be called `n`."""
+        """Quote texts that are other values in YAML 1.1, which kubectl reads: a team may be called `n`."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

@@ -21,7 +21,7 @@ QUEUES = "hopforge-queues"
 
 
 def users_of(name: str, spec: TeamsSpec) -> dict[str, str]:
-    """Return the role of everybody who has one in a team, by user; an auditor who is no member has ``view``."""
+    """Return the roles of a team's members by user; auditors who are no members have ``view``."""
     team = spec.teams[name]
     return dict.fromkeys(sorted(spec.auditors), "view") | {user: role for role, user, _ in team.members.roles()}
 
@@ -37,7 +37,7 @@ def binding_name(user: str, role: str) -> str:
 
 
 def bindings(name: str, spec: TeamsSpec) -> list[Item]:
-    """Return the grants in a team's namespace; its owner has those that come with the Profile."""
+    """Return the grants in a team's namespace; Kubeflow grants the owner's rights with the Profile."""
     people = users_of(name, spec)
     found: list[Item] = []
     for user, role in sorted(people.items()):

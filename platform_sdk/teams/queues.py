@@ -15,7 +15,7 @@ _UNITS = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
 
 
 def cluster_objects(spec: TeamsSpec) -> list[Item]:
-    """Return what all queues share: flavors with their topologies, the cohort, and priorities."""
+    """Return the objects that all queues share: flavors with their topologies, the cohort, and priorities."""
     items = []
     for name, pool in sorted(spec.pools.items()):
         if pool.topology:
@@ -31,7 +31,7 @@ def cluster_objects(spec: TeamsSpec) -> list[Item]:
 
 
 def cluster_queue(name: str, team: Team, spec: TeamsSpec) -> Item:
-    """Return a team's ClusterQueue. It covers CPU and memory too: Kueue admits no job with a resource left out."""
+    """Return a team's ClusterQueue, with quotas of CPU and memory: Kueue admits no job with an uncovered resource."""
     resources = sorted({spec.pools[pool].resource for pool in team.gpus} - {"cpu"})
     flavors = []
     for pool in team.pools:
@@ -58,7 +58,7 @@ def local_queue(team: str) -> Item:
 
 
 def amounts_of(pool: Pool, count: int) -> dict[str, str]:
-    """Return what ``count`` GPUs of a pool come with: CPU cores, memory and the GPUs, as Kubernetes' quantities."""
+    """Return the resources of ``count`` GPUs of a pool: CPU cores, memory and the GPUs, as Kubernetes' quantities."""
     memory = count * mebibytes(pool.per_gpu.memory)
     gpus = {} if pool.resource == "cpu" else {pool.resource: str(count)}
     return {"cpu": str(count * pool.per_gpu.cpu), "memory": quantity(memory)} | gpus

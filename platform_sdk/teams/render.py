@@ -1,10 +1,10 @@
-"""Manifests of teams as text by path: pure, in one order whatever the order of the file.
+"""Manifests of teams as text by path, independent of the order of the teams file.
 
 The layout, in which every folder is a kustomization and ``base`` a copy of ``manifests/base``::
 
     kustomization.yaml   all but the Profiles
     profiles/NAME.yaml   applied first: Kubeflow makes the namespaces
-    cluster/             what belongs to no team: services, queues, priorities, rights, admission policies
+    cluster/             shared objects: services, queues, priorities, rights, admission policies
     teams/NAME/          a team's namespace; cluster.yaml is for its `submit`, `plan` and `upload`
     trainer/             the teams' runtimes, for clusters with Kubeflow Trainer 2
 """
@@ -81,7 +81,7 @@ def collections_of(spec: TeamsSpec, manifests: Path) -> dict[str, Item]:
 def _retriever(spec: TeamsSpec, manifests: Path) -> Item:
     """Return the settings of the retriever: each collection with the teams that may search it.
 
-    A collection that no team lists is left out: one without teams would be everybody's.
+    A collection that no team lists is left out: without teams, everybody could search it.
     """
     known = collections_of(spec, manifests)
     listed = {name: sorted(t for t, team in spec.teams.items() if name in team.collections) for name in sorted(known)}
@@ -171,7 +171,7 @@ def _team(name: str, spec: TeamsSpec, cluster: Mapping[str, Any]) -> dict[str, s
 
 
 def _record(team: Team) -> Item:
-    """Return a team's settings in one order; only the first admin, who owns the Profile, stays where it is."""
+    """Return a team's settings in one order; the first admin, who owns the Profile, stays the first."""
     content = team.model_dump(mode="json", exclude_defaults=True)
     members = content["members"]
     content["members"] = {role: sorted(users) for role, users in members.items()}
@@ -184,7 +184,7 @@ def _record(team: Team) -> Item:
 def _namespace(name: str, team: Team) -> Item:
     level = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
     annotations = {
-        "owner": people.owner(team),  # Kubeflow refuses a Profile whose owner is another one than its namespace's
+        "owner": people.owner(team),  # Kubeflow refuses a Profile with another owner than its namespace's
         "hopforge.dev/run-secrets": ",".join(sorted(team.secrets)),
         "hopforge.dev/priorities": ",".join(team.priorities.names),
     }

@@ -135,7 +135,7 @@ def _number(quantity: Any) -> int:
 
 
 def _oldest(workloads: list[Item]) -> datetime | None:
-    """Return since when the oldest Workload without quota waits."""
+    """Return the creation time of the oldest Workload without quota."""
     active = (item for item in workloads if (item.get("spec") or {}).get("active") is not False)
     waiting = [item for item in active if not (_has(item, "QuotaReserved") or _has(item, "Finished"))]
     created = sorted(item["metadata"]["creationTimestamp"] for item in waiting)

@@ -16,7 +16,7 @@ UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1
 
 
 class TeamHours(Struct):
-    """GPU-hours of a team's runs. A run logs its sum when it ends: unfinished ones count earlier attempts only."""
+    """GPU-hours of a team's runs. A run logs its sum when it ends: unfinished runs count earlier attempts only."""
 
     team: str
     runs: int
@@ -25,7 +25,7 @@ class TeamHours(Struct):
 
 
 class Usage(Struct):
-    """GPU-hours of the runs that started since a time; ``unseen`` names what could not be read."""
+    """GPU-hours of the runs that started since a time; ``unseen`` lists workspaces that could not be read."""
 
     since: datetime
     teams: tuple[TeamHours, ...]
@@ -33,10 +33,10 @@ class Usage(Struct):
 
 
 def duration(text: str) -> timedelta:
-    """Return the duration that a text such as ``12h``, ``7d`` or ``2w`` names.
+    """Return the duration in a text such as ``12h``, ``7d`` or ``2w``.
 
     Raises:
-        UserError: it names none.
+        UserError: the text is no duration.
     """
     found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
     if found is None:
@@ -45,7 +45,7 @@ def duration(text: str) -> timedelta:
 
 
 def read_usage(spec: TeamsSpec, since: timedelta) -> Usage:
-    """Return the GPU-hours that MLflow has for each team's runs that started since a while ago.
+    """Return the GPU-hours in MLflow of each team's runs that started within the last ``since``.
 
     Raises:
         UserError: ``MLFLOW_TRACKING_URI`` names no server, or the server does not answer.

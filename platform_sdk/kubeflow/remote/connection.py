@@ -234,7 +234,7 @@ def _message(error: Any) -> str:
 
 
 def _upload_error(answer: dict[str, Any]) -> str:
-    """Return an upload's error: its message, and what its details add to that before the first line of a stack."""
+    """Return an upload's error: its message, and the first line of its details."""
     message = str(answer.get("error_message") or "")
     detail = str(answer.get("error_details") or "").partition("\n")[0].strip()
     return message if not detail or detail in message else f"{message}: {detail}" if message else detail

@@ -76,7 +76,7 @@ class Kind:
         try:
             return serves(self._connection, *self._place)
         except UserError:
-            return True  # as far as this account can see
+            return True  # unknown, so the missing right is reported
 
 
 @dataclass

@@ -55,7 +55,7 @@ def find_run(server: Server, text: str, namespace: str | None) -> Run:
         namespace: the run's namespace; on a single-user server the namespace of its pods (default ``kubeflow``).
 
     Raises:
-        UserError: there is none, there are several, or the server refuses.
+        UserError: no run or several runs match, or the server refuses.
     """
     run_id = text if RUN_ID.fullmatch(text) else _sought(server, text, namespace)
     found = server.ask(server.api.runs.run_service_get_run, run_id)

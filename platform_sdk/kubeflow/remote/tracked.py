@@ -1,4 +1,4 @@
-"""The end of a run in MLflow, written by whoever sees the run end.
+"""The end of a run in MLflow, written by the command that follows or cancels the run.
 
 Its exit task cannot be relied on: Kubeflow ends it together with a cancelled run, gives it the state RUNNING there, and
 does not repeat it when a run is retried.

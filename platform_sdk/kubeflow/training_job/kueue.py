@@ -24,7 +24,7 @@ def framework(backend: str) -> str:
 
 
 def remedy(backend: str) -> str:
-    """Return what to do about a kind of job that Kueue does not manage."""
+    """Return the remedy for a kind of job that Kueue does not manage."""
     return (
         f"add {framework(backend)} to integrations.frameworks in the ConfigMap {CONFIG_MAP} of {NAMESPACE} and "
         "restart Kueue's controller (docs/cluster.md), set job.backend to a kind that is listed there, or leave out "
@@ -59,7 +59,7 @@ def read_configuration(connection: Any) -> str:
     """Return the configuration of the cluster's Kueue (YAML).
 
     Raises:
-        UserError, ApiUnavailable: it is not where Kueue's manifests and chart put it, may not be read, or cannot be.
+        UserError, ApiUnavailable: it is not in the ConfigMap of Kueue's manifests and chart, or cannot be read.
     """
     found = ClusterApi.call(connection.core_api.read_namespaced_config_map, CONFIG_MAP, NAMESPACE)
     text = (getattr(found, "data", None) or {}).get(KEY)

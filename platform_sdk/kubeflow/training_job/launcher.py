@@ -247,7 +247,9 @@ class _Follower:
         try:
             missing = self._reached(lambda: self._api.no_queue(queue))
         except Forbidden as error:
-            self._tell(f"{self._job.name}: whether there is a LocalQueue {queue} cannot be seen ({error}); going on")
+            self._tell(
+                f"{self._job.name}: no right to see whether LocalQueue {queue} exists ({error}); creating the job"
+            )
             return
         if missing:
             raise UserError(
@@ -268,9 +270,9 @@ class _Follower:
     def _held(self, found: Item) -> str:
         finalizers = ", ".join(found["metadata"].get("finalizers") or ("none",))
         return (
-            f"job {self._job.name}: an earlier one has been about to go for {DELETION_PATIENCE:g} s; its finalizers: "
-            f"{finalizers}. foregroundDeletion waits for its pods, any other for its controller: see what is the "
-            f"matter with those ({self._kubectl('describe')}), then run the step again"
+            f"job {self._job.name}: the deletion of an earlier job of this name has not ended in "
+            f"{DELETION_PATIENCE:g} s; its finalizers: {finalizers}. foregroundDeletion waits for its pods, any other "
+            f"for its controller: find out why ({self._kubectl('describe')}), then run the step again"
         )
 
     def _kubectl(self, verb: str) -> str:
@@ -341,7 +343,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
 def _admitted_before(job: Item, state: State, now: float) -> float:
     """Return the seconds of an adopted job's admission so far: those noted at its last heartbeat, and those since.
 
-    A job that has waited in between is counted as if it had not.
+    Time in the queue since that heartbeat is counted too.
     """
     annotations = job["metadata"].get("annotations") or {}
     noted = float(annotations.get(RAN, 0))

@@ -7,7 +7,7 @@ from typing import Any
 from platform_sdk.kubeflow.training_job.description import Description
 
 GROUP, VERSION, PLURAL, KIND = "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"
-CONTAINER = "pytorch"  # the webhook wants this name
+CONTAINER = "pytorch"  # required by the webhook
 POD_SELECTOR = "training.kubeflow.org/job-name"
 RESTARTS_ARE_BOUNDED = False  # backoffLimit does not count pods that are replaced
 

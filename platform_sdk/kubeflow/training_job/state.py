@@ -128,7 +128,7 @@ def _pending(pods: Sequence[Mapping[str, Any]]) -> str:
             waiting = (container.get("state") or {}).get("waiting")
             if waiting:
                 return f"pod {pod['metadata']['name']}: {_reason(waiting)}"
-    return "its pods are not there yet" if not pods else "its pods have not started yet"
+    return "its pods do not exist yet" if not pods else "its pods have not started yet"
 
 
 def _suspended(job: Mapping[str, Any]) -> bool:

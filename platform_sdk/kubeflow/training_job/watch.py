@@ -75,7 +75,7 @@ class Stream:
     def _read(self) -> None:
         from urllib3.exceptions import HTTPError
 
-        with contextlib.suppress(HTTPError, OSError, ValueError, KeyError):
+        with contextlib.suppress(HTTPError, OSError, ValueError, KeyError, TypeError):
             for line in self._answer:
                 event = json.loads(line)
                 if event["type"] == "ERROR":  # usually 410: the API server no longer has the versions in between

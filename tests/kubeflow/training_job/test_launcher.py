@@ -33,7 +33,7 @@ def test_job_passes_from_queued_to_succeeded(cluster: Cluster) -> None:
         "created",
         "Queued (Kueue has not processed it yet)",
         "Queued (Pending: needs 8 more GPUs of flavour h100)",
-        "Admitted (its pods are not there yet)",
+        "Admitted (its pods do not exist yet)",
         "Running (2 of 2 pods run)",
         "Succeeded",
     ]
@@ -323,7 +323,7 @@ def test_forbidden_queue_lookup_does_not_stop_the_job(cluster: Cluster) -> None:
     cluster.clock.at(80, cluster.start)
     cluster.clock.at(90, cluster.succeed)
     cluster.run()
-    assert "whether there is a LocalQueue team-a cannot be seen (the API server refuses: HTTP 403" in cluster.told[1]
+    assert "no right to see whether LocalQueue team-a exists (the API server refuses: HTTP 403" in cluster.told[1]
     assert states(cluster)[-1] == "Succeeded"
 
 

@@ -156,7 +156,7 @@ def test_trainjob_that_never_starts_is_reported_with_its_warning(cluster: Cluste
         follow(cluster, "tr-urgent", "TrainJob", queue="team-a")
     told = [line for line in states(cluster) if "TrainJobResourcesCreationFailed" in line]
     assert len(told) == 1
-    assert told[0].startswith("Admitted (its pods are not there yet; 0 of 1 pods were created: TrainJobResources")
+    assert told[0].startswith("Admitted (its pods do not exist yet; 0 of 1 pods were created: TrainJobResources")
     assert 'is invalid: spec.replicatedJobs: Invalid value: [{"name":"node"' in told[0]
     assert len(told[0]) < 600
 
