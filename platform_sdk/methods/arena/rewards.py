@@ -57,7 +57,8 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
         values[NO_VERDICT] = float(judged == "unparsable")
     values["accuracy"] = accuracy
     values["bonus"] = BONUS * (values["format"] == accuracy == values["relevance"] == 1)
-    values |= {name: float(load_reward(extra.function)(rollout)) for name, extra in settings.extra.items()}
+    given = rollout.model_copy(update={"rewards": values.copy()})  # the same for a new and for a recorded rollout
+    values |= {name: float(load_reward(extra.function)(given)) for name, extra in settings.extra.items()}
     weights = settings.weights.model_dump() | {name: extra.weight for name, extra in settings.extra.items()}
     return values | {"reward": sum(weight * values[name] for name, weight in weights.items())}
 

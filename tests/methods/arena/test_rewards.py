@@ -124,6 +124,22 @@ def test_a_recipe_brings_its_own_reward() -> None:
     assert found["reward"] == 1 + 1 - 2.5  # format is lost
 
 
+def doubled(rollout: Rollout) -> float:
+    """A recipe's own reward: twice the F1."""
+    assert not {"reward", "twice"} & rollout.rewards.keys()
+    return 2 * rollout.rewards.get("f1", -1.0)
+
+
+def test_an_own_reward_sees_the_method_s_rewards_when_sampled_and_when_read_again() -> None:
+    own = spec(extra={"twice": {"function": f"{__name__}:doubled", "weight": 10.0}})
+    sampled = rollout_of(WHOLE)
+    found = rewards(sampled, own)
+    assert (found["f1"], found["twice"], found["reward"]) == (1, 2, 13 + 20)
+    recorded = sampled.model_copy(update={"rewards": found})
+    assert rewards(recorded, own) == found
+    assert recorded.rewards == found
+
+
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
