@@ -7,7 +7,7 @@ tokens and log-probabilities of a request are bitwise independent of its batch (
 ``kv_attention``). The engine measures this at its start, and warns if the CPU does not support it.
 
 Not supported: sliding-window attention, rotary embeddings that depend on the longest sequence of a batch, more than one
-device.
+device. Models that need one of the first two are refused (``unsupported``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PREFILL_TOKENS = 1024
 
 @dataclass(eq=False)
 class _Live:
-    """A request in a row. ``unread`` are the unprocessed prompt tokens."""
+    """A request that has a row of the KV cache. ``unread`` are the unprocessed prompt tokens."""
 
     request: Request
     row: int
@@ -84,10 +84,9 @@ class TransformersEngine(SamplingEngine):
         probe: Probe | None = None,
     ) -> None:
         self.tokenizer = load_tokenizer(model)
-        self._dtype, self._device, self._rows = dtype, device, live
-        self._load(model, probe)
+        self._dtype, self._device, self._rows, self._limit = dtype, device, live, max_model_len
+        self.max_model_len = self._load(model, probe)
         config = self._model.config
-        self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
         self._slots = make_slots(self._model, self._slots_for(live), live, self.max_model_len)
         self._stopping = StopCondition(
@@ -195,8 +194,8 @@ class TransformersEngine(SamplingEngine):
     def _admit(self) -> None:
         """Give queued requests a row, in their order.
 
-        A request that shares a longer prefix with a prompt in progress than with any cache waits for the next step,
-        when the prefix is cached.
+        A request is passed over while a prompt in progress shares a clearly longer prefix with it than any cache does
+        (``Slots.worth_waiting``): later the prefix is copied instead of computed.
         """
         idle = set(range(self._rows)) - {live.row for live in self._live.values()}
         reading = [live for live in self._live.values() if len(live.unread)]
@@ -292,22 +291,43 @@ class TransformersEngine(SamplingEngine):
         if self._live or self._queue:
             raise RuntimeError(f"{len(self._live) + len(self._queue)} requests are in flight: new weights must wait")
 
-    def _load(self, path: Path | str, expected: Probe | None) -> None:
+    def _load(self, path: Path | str, expected: Probe | None) -> int:
+        """Load the weights; return the most tokens of prompt and completion."""
         self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
         self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
+        config = self._model.config
+        longest: int = min(self._limit or config.max_position_embeddings, config.max_position_embeddings)
+        if lacking := unsupported(config, longest):
+            raise UserError(f"model {path}: the transformers engine has no {lacking}")
         # Activation functions give other last bits in an incomplete block of 32 values at an array's end.
-        self._multiple = 32 // math.gcd(32, self._model.config.intermediate_size)
+        self._multiple = 32 // math.gcd(32, config.intermediate_size)
         if self._device == "cpu":
             linear = invariance.make_invariant(self._model)
             log.info("model %s: %s", path, linear.describe())
             self._multiple = math.lcm(self._multiple, linear.multiple)
-        kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"}:
-            raise UserError(
-                f"model {path}: the transformers engine has no {', '.join(sorted(kinds - {'full_attention'}))}"
-            )
         self.weight_version = weights_digest(path)
+        return longest
 
     def _check(self) -> None:
         completions = self.generate(self._probe.prompts, probe.GREEDY)
         probe.check(self._probe, completions, dtype=self._dtype, what=self.weight_version[:12])
+
+
+
+def unsupported(config: Any, longest: int) -> str | None:
+    """Return what this engine lacks for dialogues of ``longest`` tokens with a model, and the remedy; None if nothing.
+
+    The probe prompts are too short to show these faults. Rotary embeddings of the type ``dynamic`` change only beyond
+    the model's context, which this engine does not exceed.
+    """
+    remedy = "use the engine vllm"
+    kinds = getattr(config, "layer_types", None) or []
+    if others := sorted({*kinds} - {"full_attention"}):
+        return f"{', '.join(others)}; {remedy}"
+    window = None if kinds else getattr(config, "sliding_window", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    short = rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
+    for lacking, limit in (("sliding-window attention", window), ("rotary embeddings of the type longrope", short)):
+        if limit is not None and limit < longest:
+            return f"{lacking}, which this model needs from {limit + 1} tokens on; {remedy}, or set max_model_len to {limit}"
+    return None

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, MistralConfig, Phi3Config, PreTrainedConfig, Qwen2Config, Starcoder2Config
 
+from platform_sdk.errors import UserError
 from platform_sdk.sampling import invariance, kv_attention
 from platform_sdk.sampling.engine import (
     Completion,
@@ -20,7 +22,7 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
-from tests.sampling.tiny_models import VOCABULARY, save_model
+from tests.sampling.tiny_models import VOCABULARY, save_model, save_model_of
 
 RANDOM = np.random.default_rng(7)
 
@@ -67,6 +69,41 @@ def test_logprobs_are_those_of_a_plain_forward_pass(
         assert len(done.token_ids) == 12
         assert done.finish == "length"
         np.testing.assert_allclose(done.logprobs, plain_logprobs(path, given, done.token_ids), atol=2e-5)
+
+
+LONG_ROPE = {
+    "rope_type": "longrope", "rope_theta": 10_000.0, "original_max_position_embeddings": 64,
+    "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "lacking"),
+    [
+        (partial(MistralConfig, sliding_window=64), "sliding-window attention"),
+        (partial(Phi3Config, sliding_window=64), "sliding-window attention"),
+        (partial(Starcoder2Config, sliding_window=64), "sliding-window attention"),
+        (partial(Phi3Config, rope_parameters=LONG_ROPE, original_max_position_embeddings=64), "longrope"),
+    ],
+)
+def test_attention_that_changes_with_the_length_is_refused_beyond_that_length(
+    tmp_path: Path, config: Callable[..., PreTrainedConfig], lacking: str
+) -> None:
+    path = save_model_of(config, tmp_path)
+    with pytest.raises(UserError, match=f"{lacking}.* from 65 tokens on; use the engine vllm, or set max_model_len to"):
+        TransformersEngine(path)
+    with pytest.raises(UserError, match=lacking):
+        TransformersEngine(path, max_model_len=65)
+    engine = TransformersEngine(path, live=2, max_model_len=64)
+    pairs = [(prompt(10), prompt(4)), (prompt(50), prompt(14))]
+    for (given, continuation), found in zip(pairs, engine.score(*zip(*pairs, strict=True)), strict=True):
+        np.testing.assert_allclose(found, plain_logprobs(path, given, continuation), atol=2e-5)
+
+
+def test_layers_with_a_sliding_window_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    config = partial(Qwen2Config, use_sliding_window=True, sliding_window=64, max_window_layers=1)
+    with pytest.raises(UserError, match="has no sliding_attention; use the engine vllm"):
+        TransformersEngine(save_model_of(config, tmp_path), max_model_len=64)
 
 
 def test_greedy_equals_transformers_generate(tiny: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedTokenizerFast, Qwen2Config
 
 VOCABULARY = 97
 
@@ -29,22 +30,29 @@ def save_model(
     width: int = 32,
     tied: bool = False,
 ) -> Path:
-    torch.manual_seed(seed)
+    config = Qwen2Config if kind == "qwen2" else LlamaConfig
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": width}
+    return save_model_of(
+        config, path, seed=seed, **sizes, tie_word_embeddings=tied, initializer_range=0.3 if width == 32 else 0.1
+    )
+
+
+def save_model_of(config: Callable[..., PreTrainedConfig], path: Path, *, seed: int = 0, **own: object) -> Path:
+    """Save a random model of a configuration with tiny sizes; ``own`` replaces some of them."""
     sizes = {
         "vocab_size": VOCABULARY,
-        "hidden_size": width,
+        "hidden_size": 32,
         "intermediate_size": 48,
         "num_hidden_layers": 2,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
         "max_position_embeddings": 640,
-        "tie_word_embeddings": tied,
-        "initializer_range": 0.3 if width == 32 else 0.1,
+        "initializer_range": 0.3,
         "bos_token_id": None,
         "eos_token_id": 0,
         "pad_token_id": 0,
     }
-    model = Qwen2ForCausalLM(Qwen2Config(**sizes)) if kind == "qwen2" else LlamaForCausalLM(LlamaConfig(**sizes))
-    model.save_pretrained(path)
+    torch.manual_seed(seed)
+    AutoModelForCausalLM.from_config(config(**sizes | own)).save_pretrained(path)
     tokenizer().save_pretrained(path)
     return path
