@@ -24,6 +24,7 @@ import httpx
 import msgspec
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.sampling import SAMPLER_HOST
 from platform_sdk.display import shortened
 from platform_sdk.processes.shares import from_first
 from platform_sdk.sampling import probe as probing
@@ -111,13 +112,19 @@ class OpenAIEngine(SamplingEngine):
     ) -> None:
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._url = dtype, device, url.rstrip("/")
-        key = os.environ.get("OPENAI_API_KEY")
-        self._client = httpx.Client(
-            base_url=self._url,
-            timeout=TIMEOUT,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=live),
-        )
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        if not key.isascii() or not key.isprintable():
+            raise UserError("the key in OPENAI_API_KEY has characters that an HTTP header must not hold; set it again")
+        try:
+            self._client = httpx.Client(
+                base_url=self._url,
+                timeout=TIMEOUT,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                limits=httpx.Limits(max_connections=live),
+                mounts={f"all://{SAMPLER_HOST}": None},  # a step's own server is never behind a proxy
+            )
+        except httpx.InvalidURL as error:
+            raise UserError(f"sampling.engine.url {url}: {error}; give http://host:port, without /v1") from error
         self._pool = ThreadPoolExecutor(max_workers=live, thread_name_prefix="openai-engine")
         self._futures: dict[str, Future[Completion]] = {}
         self._wait(patience)
@@ -258,7 +265,7 @@ class OpenAIEngine(SamplingEngine):
                 time.sleep(0.25 * 4 ** (attempt - 1))
             try:
                 answer = self._client.request(method, route, json=body)
-            except httpx.TransportError as error:
+            except (httpx.TransportError, UnicodeError) as error:  # the latter for an invalid internationalised name
                 fault = f"{type(error).__name__}: {error}"
                 continue
             if answer.status_code == 404 and route in ("/collective_rpc", "/reset_prefix_cache"):

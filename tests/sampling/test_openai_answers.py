@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.sampling import openai_engine
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.openai_engine import OpenAIEngine
+from tests.http_server import HttpServer
 
 MODELS = b'{"data": [{"id": "m", "max_model_len": 64}]}'
 CHOICE = b'{"finish_reason": "stop", "token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.5, -1]}}'
@@ -36,6 +38,58 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes, bytes], OpenAIEn
         return OpenAIEngine("http://server", Path("model"))
 
     return make
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], OpenAIEngine]:
+    """Connects to a server whose weights are taken on trust."""
+    monkeypatch.setattr(openai_engine.probing, "probe_of_path", lambda *_, **__: None)
+    monkeypatch.setattr(openai_engine, "load_tokenizer", lambda _: None)
+    monkeypatch.setattr(OpenAIEngine, "_check", lambda *_: None)
+    monkeypatch.setattr(openai_engine.time, "sleep", lambda _: None)
+    return lambda url: OpenAIEngine(url, Path("model"))
+
+
+def test_a_server_of_this_machine_is_reached_without_the_proxy(
+    connect: Callable[[str], OpenAIEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpServer(lambda _: (200, MODELS)) as server, HttpServer(lambda _: (403, b"no")) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("NO_PROXY", "")
+        with closing(connect(server.url)) as engine:
+            assert engine.max_model_len == 64
+        with pytest.raises(UserError, match="HTTP 403: no"):
+            connect("http://sampler.invalid:8000")
+    assert not any(request.path.startswith(server.url) for request in proxy.received)
+
+
+def test_a_key_from_a_file_keeps_no_line_break(
+    connect: Callable[[str], OpenAIEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k-1\n")
+    with HttpServer(lambda _: (200, MODELS)) as server:
+        connect(server.url).close()
+    assert server.received[0].headers["Authorization"] == "Bearer k-1"
+    for key in ("k-1\nk-2", "k-\u20ac"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(UserError, match="the key in OPENAI_API_KEY has characters") as caught:
+            connect(server.url)
+        assert "k-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://[::1", "sampling.engine.url .* give http://host:port"),
+        ("localhost:8000", "UnsupportedProtocol"),
+        ("http://xn--a.", "not allowed"),
+    ],
+)
+def test_an_invalid_url_is_one_error(connect: Callable[[str], OpenAIEngine], url: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        connect(url)
 
 
 def test_whole_answers_are_read(engine: Callable[[bytes, bytes], OpenAIEngine]) -> None:
