@@ -7,6 +7,7 @@ machine only the size in its name is known.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,14 +95,14 @@ def _memory_fault(
 
 def local_shape(model: str) -> ModelShape | None:
     """Return a model's shape from its configuration on this machine; None if it is not here, or of another family."""
-    path = Path(model).expanduser() / "config.json"
+    path = Path(os.path.expanduser(model), "config.json")
     if not path.is_file():
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model) is None:  # no name on the hub: another path, a shipped model
             return None
         path = _cached(model)
     try:
         return shape_of(json.loads(path.read_text()))
-    except (OSError, KeyError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, ArithmeticError):  # also for a damaged file
         return None
 
 

@@ -218,7 +218,7 @@ def _data(recipe: Recipe) -> Iterator[Found]:
         for field in ("train", "eval", "corpus", "triples", "labels"):
             named = getattr(dataset, field) or ()
             for one in (named,) if isinstance(named, str) else named:
-                place, given = (*path, field), Path(one).expanduser()
+                place, given = (*path, field), Path(os.path.expanduser(one))
                 if one.startswith(HUB):
                     continue
                 if not given.is_absolute() and not folder:
@@ -287,7 +287,7 @@ def named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
 
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
     if name.startswith("run:"):
-        run_dir = Path(name.removeprefix("run:")).expanduser()
+        run_dir = Path(os.path.expanduser(name.removeprefix("run:")))
         if not RunDir(run_dir).recipe.is_file():
             yield path, f"there is no run directory {run_dir} (it holds no recipe.json); check the path"
     elif name.startswith("package:"):
@@ -337,7 +337,7 @@ def _installed_version(package: str, needed: str) -> str | None:
 
 
 def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return
     if folder.is_absolute() or name.startswith((".", "~")):

@@ -57,7 +57,7 @@ def resolve(name: str | Path) -> Path:
             raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
         return path
     if text.startswith(RUN):
-        run_dir = Path(text.removeprefix(RUN))
+        run_dir = Path(os.path.expanduser(text.removeprefix(RUN)))
         opened = open_run(run_dir)
         opened.require_finished()
         if trained := trained_in(opened):
@@ -68,7 +68,7 @@ def resolve(name: str | Path) -> Path:
         return resolve(begun_with)
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))  # leaves the name of an unknown user as it is
     if path.is_dir():
         if not (path / "config.json").exists() and not (path / "adapter_config.json").exists():
             raise UserError(f"model {path}: neither config.json nor adapter_config.json is in this directory")
@@ -81,8 +81,8 @@ def resolve(name: str | Path) -> Path:
 def base_of(name: str | Path) -> Path:
     """Return the local directory with a model's configuration: for a LoRA adapter, the base's."""
     path = resolve(name)
-    adapter = _adapter(path)
-    return base_of(adapter["base_model_name_or_path"]) if adapter else path
+    base = _base(path)
+    return base_of(base) if base else path
 
 
 def load_model(
@@ -113,15 +113,15 @@ def _loaded(path: Path, dtype: str, device: str, attention: str | None) -> PreTr
     import torch
     from transformers import AutoModelForCausalLM
 
-    adapter = _adapter(path)
+    base = _base(path)
     model: Any = AutoModelForCausalLM.from_pretrained(
-        resolve(adapter["base_model_name_or_path"]) if adapter else path,
+        resolve(base) if base else path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         # Load directly to the GPU: eight processes would otherwise need the host memory of eight models.
         **({} if device == "cpu" else {"device_map": device}),
     )
-    if adapter:
+    if base:
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
@@ -134,9 +134,8 @@ def load_tokenizer(name: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     path = resolve(name)
-    adapter = _adapter(path)
-    if adapter and not (path / "tokenizer_config.json").exists():
-        path = resolve(adapter["base_model_name_or_path"])
+    if not (path / "tokenizer_config.json").exists() and (base := _base(path)):
+        path = resolve(base)
     try:
         return AutoTokenizer.from_pretrained(path)
     except Exception as error:  # the Rust tokenizer raises plain Exceptions for a damaged file
@@ -151,9 +150,8 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
     """
     if isinstance(model, str | Path):
         path = resolve(model)
-        adapter = _adapter(path)
-        base = weights_digest(adapter["base_model_name_or_path"]) if adapter else ""
-        return _stored_digest(path, base, _identity(path))
+        base = _base(path)
+        return _stored_digest(path, weights_digest(base) if base else "", _identity(path))
     tied = bool(model.config.tie_word_embeddings)
     state = model.state_dict()
     return tensors_digest((name, state[name]) for name in sorted(state) if not (tied and name == OUTPUT))
@@ -234,9 +232,15 @@ def stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, stored.get_tensor(name)
 
 
-def _adapter(path: Path) -> dict[str, Any] | None:
+def _base(path: Path) -> str | None:
+    """Return the name of a LoRA adapter's base; None for other models."""
     file = path / "adapter_config.json"
-    return read_object(file) if file.exists() else None
+    if not file.exists():
+        return None
+    base = read_object(file).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise UserError(f"{file}: names no base model; set base_model_name_or_path in it")
+    return base
 
 
 def _from_hub(name: str) -> Path:

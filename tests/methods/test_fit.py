@@ -56,6 +56,12 @@ def test_tensor_parallelism_that_does_not_divide_the_heads_is_refused(qwen: str)
     assert told(MYGO, qwen, "sampling.engine.extra={tensor_parallel_size: 4}") == []
 
 
+@pytest.mark.parametrize("content", ["[]", "null", '{"hidden_size": 64, "num_attention_heads": 0}', "{", ""])
+def test_a_damaged_configuration_is_left_to_the_run(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    assert told(MYGO, f"model={tmp_path}", "sampling.engine.extra={tensor_parallel_size: 4}") == []
+
+
 def test_vllm_in_processes_that_train_is_refused() -> None:
     [problem] = told(GRPO, "sampling.engine.engine=vllm")
     assert problem.startswith("parameters.sampling.engine.engine: vllm takes nearly all memory of the GPU")

@@ -21,6 +21,8 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
     ("recipe", "changes", "message"),
     [
         (WORLD, ["model=./gone"], "14: model: there is no directory ./gone; give the model's directory"),
+        (WORLD, ["model=~no-such-user/gone"], "14: model: there is no directory ~no-such-user/gone; give the model's"),
+        (WORLD, ["model=run:~no-such-user/gone"], "14: model: there is no run directory ~no-such-user/gone"),
         (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
         (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
         (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),

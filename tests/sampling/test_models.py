@@ -57,6 +57,24 @@ def test_model_with_a_damaged_file_is_one_error(tmp_path: Path, file: str, conte
         load_model(path)
 
 
+@pytest.mark.parametrize("content", ["{}", '{"base_model_name_or_path": null}'])
+def test_an_adapter_without_a_base_is_one_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "adapter_config.json").write_text(content)
+    for use in (load_model, load_tokenizer, weights_digest):
+        with pytest.raises(UserError, match=r"adapter_config\.json: names no base model"):
+            use(tmp_path)
+
+
+def test_home_directories_are_found_in_every_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve(f"~/{save_model(tmp_path / 'model').name}") == tmp_path / "model"
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match=f"^{tmp_path}/run: not a run directory"):
+        resolve("run:~/run")
+    with pytest.raises(UserError, match="model ~no-such-user/model: no such directory"):
+        resolve("~no-such-user/model")
+
+
 def test_an_adapter_is_merged_into_its_base(tmp_path: Path, tiny: Path) -> None:
     peft = pytest.importorskip("peft")
     torch.manual_seed(3)
