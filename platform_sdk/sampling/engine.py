@@ -29,7 +29,7 @@ class SamplingParams:
     """Parameters of sampling one completion.
 
     Attributes:
-        temperature: 0 for greedy decoding.
+        temperature: 0, or any below 1e-5, for greedy decoding.
         top_p: keep the smallest set of most probable tokens whose probability reaches this.
         top_k: keep this many most probable tokens; 0 keeps all.
         max_tokens: the most tokens to generate.

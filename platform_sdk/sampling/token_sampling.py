@@ -9,6 +9,9 @@ import torch
 
 from platform_sdk.sampling.engine import SamplingParams
 
+GREEDY_BELOW = 1e-5
+"""Temperature below which decoding is greedy, as in vLLM; logits divided by a much smaller one are infinite."""
+
 
 def sample(
     logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
@@ -27,7 +30,7 @@ def sample(
     logits = logits.float()
     logprobs = torch.log_softmax(logits, dim=-1)
     temperatures = np.array([one.temperature for one in params], dtype=np.float32)
-    drawn = [row for row, one in enumerate(params) if one.temperature > 0]
+    drawn = [row for row, one in enumerate(params) if one.temperature >= GREEDY_BELOW]
     tokens = torch.argmax(logits, dim=-1)
     if drawn:
         rows = torch.tensor(drawn, device=logits.device)

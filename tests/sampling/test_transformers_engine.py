@@ -7,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, MistralConfig, Phi3Config, PreTrainedConfig, Qwen2Config, Starcoder2Config
+from transformers import (
+    AutoModelForCausalLM,
+    MistralConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    Qwen2Config,
+    Starcoder2Config,
+)
 
 from platform_sdk.errors import UserError
 from platform_sdk.sampling import invariance, kv_attention
@@ -112,6 +119,12 @@ def test_greedy_equals_transformers_generate(tiny: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(tiny)
     expected = model.generate(torch.tensor([given]), max_new_tokens=20, do_sample=False)[0, len(given) :].tolist()
     assert list(done.token_ids) == expected
+
+
+def test_a_vanishing_temperature_decodes_greedily(tiny: Path) -> None:
+    params = [SamplingParams(temperature=t, max_tokens=8, seed=3) for t in (0, 1e-6, 1e-39, 1e-300)]
+    greedy, *others = TransformersEngine(tiny, live=4).generate([prompt(25)] * 4, params)
+    assert [one.token_ids for one in others] == [greedy.token_ids] * 3
 
 
 def work() -> tuple[list[tuple[int, ...]], list[SamplingParams]]:
