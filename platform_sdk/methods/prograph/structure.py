@@ -50,7 +50,7 @@ def with_structure(answers: Sequence[str], turns: Sequence[Turn], *, count_repea
 
 def entities(evidence: Iterable[Evidence]) -> dict[str, str]:
     """Return V(G_t), the distinct entities of the evidence: their normalised names, and their names in texts."""
-    names = {name for item in evidence for name in (item.entity_names or item.entities or (item.title,))}
+    names = [name for item in evidence for name in (item.entity_names or item.entities or (item.title,))]
     return {normal: _normalised(_BRACKET.sub("", name)) or normal for name in names if (normal := _normalised(name))}
 
 

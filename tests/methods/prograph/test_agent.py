@@ -179,6 +179,17 @@ def test_namesakes_are_two_entities_that_texts_call_alike() -> None:
     assert scored[1].rewards == pytest.approx({"con": 2 / 4, "ans": 1 / 4, "struct": 3 / 4})
 
 
+def test_of_equal_names_the_last_decides_how_texts_call_the_entity() -> None:
+    """``N (film)`` and ``N film`` are one entity, called N or N film: the same in every process."""
+    names = [f"N{number}" for number in range(30)]
+    question = turn("question", speaker="environment")
+    for last, worth in (("{} film", 0.0), ("{} (film)", 1.0)):
+        first = "{} (film)" if last == "{} film" else "{} film"
+        found = shown(*(form.format(name) for name in names for form in (first, last)))
+        scored = with_structure(names, [question, turn("a", queries=("x",)), found])
+        assert scored[1].rewards["ans"] == worth
+
+
 def test_retrieval_that_needs_more_than_a_query_is_refused() -> None:
     agent, sampling = {}, {}
     with pytest.raises(UserError, match="triples: a search there must name its head"):
