@@ -14,7 +14,7 @@ from statistics import fmean
 
 from platform_sdk.records import Rollout, Turn
 from platform_sdk.sampling.rollout import Agent, Gather
-from platform_sdk.sampling.special_tokens import encode
+from platform_sdk.sampling.special_tokens import as_text, encode
 from platform_sdk.training.credit import CreditProbe
 
 Tokens = tuple[int, ...]
@@ -28,7 +28,7 @@ def answer_likelihoods(
 
     Without a prompt, or without room for the answer in the context, the previous probability is repeated.
     """
-    answer = encode(probe.tokenizer, gold)
+    answer = encode(probe.tokenizer, as_text(probe.tokenizer, gold))
     room = probe.engine.max_model_len - len(answer)
     fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
     asked = list(dict.fromkeys(fitting))

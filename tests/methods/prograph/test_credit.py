@@ -263,6 +263,23 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     assert values == pytest.approx([steps[0], 0.0, 0.0])
 
 
+def test_a_gold_answer_that_spells_a_special_token_is_scored_as_text(tmp_path: Path) -> None:
+    class Counting(ScriptedPolicyEngine):
+        def score(
+            self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
+        ) -> list[tuple[float, ...]]:
+            lengths.update(map(len, continuations))
+            return super().score(prompts, continuations)
+
+    lengths = set[int]()
+    gold = "<|end|> Lena"
+    group = [play([ASK, RIGHT], attempt, max_turns=3) for attempt in (0, 1)]
+    group = [one.model_copy(update={"question": one.question.model_copy(update={"answers": (gold,)})}) for one in group]
+    own = credit("step", progress=1.0, estimator="likelihood")
+    prepared(own, group, Counting(lambda request, taken: ""), tmp_path / "prepared.jsonl")
+    assert lengths == {len(gold)}  # the tokenizer has a token for each character
+
+
 def test_credit_prepares_only_with_an_estimator() -> None:
     assert credit("step", progress=1.0, estimator="likelihood").prepares
     assert not credit("step", structure=1.0).prepares
