@@ -14,6 +14,9 @@ from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.phase_statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.evaluation.report import build_note, build_report, build_summary
+from platform_sdk.evaluation.report.content import gather
+from platform_sdk.evaluation.report.curves import curves
+from platform_sdk.evaluation.report.lines import BOTTOM, HEIGHT, TOP
 from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
@@ -209,6 +212,21 @@ def test_two_models_have_a_loss_each(tmp_path: Path) -> None:
     page = build_report(run_dir)
     assert "worker, step 2: 1.25" in page
     assert "last step, planner, iteration 1: 1.5" in page
+
+
+def test_rollouts_are_counted_although_none_is_shown(tmp_path: Path) -> None:
+    data = _data(build_report(make_run(tmp_path), rollouts=2))
+    assert [(p["shown"], p["total"]) for p in data["phases"]] == [(0, 10)] * 3
+
+
+def test_rewards_on_a_scale_of_their_own_stay_inside_the_chart(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    path = run_dir / "iteration-01/figures.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mean_reward": 2.5, "threshold": -0.5}))
+    [chart] = [curve for curve in curves(gather(run_dir, rollouts=0)) if curve.title == "Reward and threshold"]
+    heights = [float(height) for height in re.findall(r'cy="([-\d.]+)"', chart.svg)]
+    assert len(heights) == 2
+    assert all(TOP <= height <= HEIGHT - BOTTOM for height in heights)
 
 
 def test_rollouts_beyond_the_cap_are_counted_and_all_phases_keep_the_same_questions(tmp_path: Path) -> None:

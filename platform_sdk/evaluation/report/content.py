@@ -136,9 +136,10 @@ def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
     phases = [_phase(folder) for folder in folders if _is_phase(folder)]
     found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
-    most = share([size(paths) for _, _, paths in found], rollouts)
-    for phase, name, paths in found:
-        phase.samples.append(draw(name, paths, most, run_dir / phase.name / SELECTED_FILE))
+    sizes = [size(paths) for _, _, paths in found]
+    most = share(sizes, rollouts)
+    for (phase, name, paths), total in zip(found, sizes, strict=True):
+        phase.samples.append(draw(name, paths, total, most, run_dir / phase.name / SELECTED_FILE))
     # The report is a step itself: exclude its own events, so that building it again gives the same page.
     ends = ("step report", "run ended")
     content = Content(

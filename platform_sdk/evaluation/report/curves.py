@@ -41,6 +41,7 @@ def coloured(lines: Sequence[tuple[str, Points]]) -> list[Line]:
 
 def _chart(title: str, lines: Sequence[Line], axis: str, *, unit: bool) -> list[Curve]:
     drawn = [line for line in lines if line.points]
+    unit = unit and all(0 <= y <= 1 for line in drawn for _, y in line.points)  # an own reward may have any scale
     return [Curve(title, drawn, line_chart(title, drawn, unit=unit, x=axis), axis)] if drawn else []
 
 

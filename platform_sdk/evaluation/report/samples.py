@@ -71,27 +71,19 @@ def size(paths: list[Path]) -> int:
     return found
 
 
-def draw(name: str, paths: list[Path], limit: int, selected: Path) -> Sample:
-    """Return at most ``limit`` rollouts of the files, and their total number.
+def draw(name: str, paths: list[Path], total: int, limit: int, selected: Path) -> Sample:
+    """Return at most ``limit`` of the ``total`` rollouts of the files.
 
     Questions are taken in the order of a hash of their ids: random, but the same in every phase.
 
     Raises:
         RecordError: a file cannot be read.
     """
-    total = 0
-
-    def counted() -> Iterator[Rollout]:
-        nonlocal total
-        for path in paths:
-            for rollout in _complete_rollouts(path):
-                total += 1
-                yield rollout
 
     def order(rollout: Rollout) -> tuple[str, int]:
         return hashlib.sha256(rollout.question.id.encode()).hexdigest(), rollout.attempt
 
-    chosen = heapq.nsmallest(limit, counted(), key=order)
+    chosen = heapq.nsmallest(limit, (rollout for path in paths for rollout in _complete_rollouts(path)), key=order)
     chosen.sort(key=lambda rollout: (rollout.question.id, rollout.attempt))
     accepted = {rollout.id for rollout in _complete_rollouts(selected)} if selected.is_file() else set()
     learned = credit_file(paths[0])
