@@ -41,7 +41,7 @@ UNKNOWN = "unknown"
 
 
 class PassageLine(msgspec.Struct):
-    """A line of a file of passages; other fields are passed over."""
+    """A line of a file of passages; other fields are ignored."""
 
     title: str
     text: str
@@ -101,7 +101,7 @@ def ask(
 
 
 def engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:
-    """Return the recipe's engine, or Transformers on the CPU where this machine lacks what that one needs."""
+    """Return the recipe's engine, or Transformers on the CPU if this machine lacks what that engine needs."""
     vllm = spec.engine == "vllm" or spec.brings_server
     if spec.engine == "openai" and not spec.brings_server:
         return spec
@@ -193,11 +193,15 @@ def _require_known(run_dir: Path, entities: Sequence[str]) -> None:
 
 
 def _named(run_dir: Path, text: str) -> tuple[str, ...]:
-    """Return the entities of the run's triples whose names occur in the text, without those inside another's."""
+    """Return the entities of the run's triples named in the text, in its order, without names inside another one."""
     names = {name for triple in read_jsonl(run_dir / TRIPLES, Triple) for name in (triple.head, triple.tail)}
-    found = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
+    found = {
+        name: place.start()
+        for name in sorted(names)
+        if (place := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))
+    }
     longest = [name for name in found if not any(name != other and name in other for other in found)]
-    return tuple(sorted(longest, key=text.lower().find))
+    return tuple(sorted(longest, key=found.__getitem__))
 
 
 def _nearest(run_dir: Path, text: str, example: Question | None, notes: list[str]) -> tuple[Passage, ...]:

@@ -45,6 +45,14 @@ def test_every_method_answers_one_of_its_questions_and_a_new_one(name: str, tmp_
     assert new["outcome"] in ("answered", "iteration_limit", "context_limit")
 
 
+def test_search_starts_from_the_named_entities_in_the_question_s_order(kg_run: Path) -> None:
+    heads = list(dict.fromkeys(triple.head for triple in read_jsonl(kg_run / "corpus/triples.jsonl", Triple)))
+    chosen = [name for name in heads if not any(name != other and name in other for other in heads)][5:0:-1]
+    done = CliRunner().invoke(app, ["ask", str(kg_run), f"What do {' , '.join(chosen)} share ?"])
+    assert done.exit_code == 0, done.exception
+    assert f"note: the search starts from {', '.join(chosen)}\n" in done.stderr
+
+
 def test_ask_prints_retrieved_triples_after_the_turn_that_searched(kg_run: Path) -> None:
     triple = next(iter(read_jsonl(kg_run / "corpus/triples.jsonl", Triple)))
     done = CliRunner().invoke(app, ["ask", str(kg_run), f"What is the {triple.relation} of {triple.head} ?"])
