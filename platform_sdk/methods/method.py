@@ -82,6 +82,10 @@ class RunContext(Generic[A]):
         """Return the settings of the distribution that rollouts are sampled from."""
         return Decoding(self.sampling.temperature, self.sampling.top_p, self.sampling.top_k)
 
+    def decoding_of(self, evaluation: EvaluationSpec | None) -> Decoding:
+        """Return the settings of the distribution of an evaluation's answers; None for rollouts."""
+        return self.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+
 
 @dataclass(frozen=True)
 class Resources:

@@ -174,7 +174,7 @@ FAULTS = (
         "seed_of(0, self.seed_name, question.id, attempt)", ARENA,
     ),
     Fault(
-        "evaluation temperature ignored", "methods/mygo/method.py",
+        "evaluation temperature ignored", "methods/method.py",
         "Decoding(evaluation.temperature, evaluation.top_p)", "Decoding(top_p=evaluation.top_p)", MYGO,
     ),
     Fault(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from platform_sdk.agents.speaker import Decoding, Policy, PolicyAgent, Speaker
+from platform_sdk.agents.speaker import Policy, PolicyAgent, Speaker
 from platform_sdk.errors import UserError
 from platform_sdk.methods.arena import prompts
 from platform_sdk.methods.arena.grammar import parse, well_formed, without_thoughts
@@ -94,8 +94,8 @@ def generator(
     evaluation: EvaluationSettings | None = None,
 ) -> Generator:
     """Return the run's agent with its sampling settings for training or for evaluation."""
-    decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
     max_tokens = run.agent.max_tokens if evaluation is None else evaluation.max_tokens
+    decoding = run.decoding_of(evaluation)
     return Generator(
         policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, run.environment, max_tokens, judge
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.agents.planner_worker import PlannerWorker
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.learning import Dialogues
@@ -44,12 +44,11 @@ class EviPath(Method[AgentSpec, EvaluationSettings, Resources]):
         resources: Resources,
         evaluation: EvaluationSettings | None = None,
     ) -> PlannerWorker:
-        if evaluation is None:
-            return evipath(run, policy, run.decoding, seed_name, resources.search)
-        if evaluation.demonstrate and run.agent.prompts == "compact":
+        shown = () if evaluation is None else evaluation.demonstrate
+        if shown and run.agent.prompts == "compact":
             raise UserError(f"evaluation.demonstrate: {PROMPTS_WITHOUT_PATHS}")
-        decoding = Decoding(evaluation.temperature, evaluation.top_p)
-        return evipath(run, policy, decoding, seed_name, resources.search, demonstrated=evaluation.demonstrate)
+        decoding = run.decoding_of(evaluation)
+        return evipath(run, policy, decoding, seed_name, resources.search, demonstrated=shown)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import measures, worker_reward
 from platform_sdk.agents.planner_worker import PlannerWorker
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.errors import UserError
 from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.mygo.agent import mujica, scored
@@ -46,10 +46,9 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
         resources: Resources,
         evaluation: EvaluationSettings | None = None,
     ) -> PlannerWorker:
-        if evaluation is None:
-            return mujica(run, policy, run.decoding, seed_name, resources.search)
-        decoding = Decoding(evaluation.temperature, evaluation.top_p)
-        return mujica(run, policy, decoding, seed_name, resources.search, demonstrate=evaluation.demonstrate)
+        demonstrate = evaluation is not None and evaluation.demonstrate
+        decoding = run.decoding_of(evaluation)
+        return mujica(run, policy, decoding, seed_name, resources.search, demonstrate=demonstrate)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return scored(run.agent, rollout)

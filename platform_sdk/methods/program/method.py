@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.credit import NO_ANSWER_OPENING, InformationGainSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
@@ -57,8 +57,7 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
         resources: ProgramResources,
         evaluation: EvaluationSpec | None = None,
     ) -> ProgramAgent:
-        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return program_agent(run, policy, decoding, seed_name, resources)
+        return program_agent(run, policy, run.decoding_of(evaluation), seed_name, resources)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(run.agent, rollout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
@@ -46,7 +46,7 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
         resources: Resources,
         evaluation: EvaluationSpec | None = None,
     ) -> ProGraphAgent:
-        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+        decoding = run.decoding_of(evaluation)
         return ProGraphAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.search)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.method import Method, Resources, RunContext
@@ -45,7 +45,7 @@ class Prompting(Method[AgentSpec, EvaluationSpec, Resources]):
         resources: Resources,
         evaluation: EvaluationSpec | None = None,
     ) -> PromptedAgent:
-        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+        decoding = run.decoding_of(evaluation)
         return PromptedAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.search)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:

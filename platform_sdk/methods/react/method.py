@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.tools import SearchToolSpec
 from platform_sdk.errors import UserError
@@ -63,7 +63,7 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
         resources: ReactResources,
         evaluation: EvaluationSpec | None = None,
     ) -> ReactAgent:
-        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+        decoding = run.decoding_of(evaluation)
         return ReactAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.tools)
 
     def stops(self, agent: AgentSpec) -> tuple[str, ...]:
