@@ -26,7 +26,8 @@ from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.pages import render
 
-UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, size, name
+UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+"""Units of time: the shortest duration that is shown in a unit, and the unit's length, in seconds; its name."""
 
 
 def build_comparison(comparison: Comparison) -> str:

@@ -111,7 +111,7 @@ def mean_over_seeds(runs: Sequence[Scores] | Matrix, *, share: bool) -> SeedMean
 
 
 def mean_of_shares(shares: Sequence[float], questions: int) -> SeedMean:
-    """Return the mean of the seeds' shares of right answers where only these are on record, and its 95 % interval.
+    """Return the mean of the seeds' shares of right answers if only these are on record, and its 95 % interval.
 
     The variance over questions is taken to be a right-or-wrong score's, p (1 - p), which is its upper bound, so the
     interval is conservative. A single seed's interval equals the bootstrap over its questions.

@@ -1,4 +1,4 @@
-"""``python -m platform_sdk.methods --spec FILE``: a method's step that samples, by itself or for ``torchrun``.
+"""``python -m platform_sdk.methods --spec FILE``: a method's step that samples, alone or under ``torchrun``.
 
 The file holds a ``launch.MethodStep``.
 """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
-    """Return what of a recipe cannot work: on any machine, and on the cluster if one is given."""
+    """Return the settings that cannot work on any machine, or on the cluster if one is given."""
     model = str(recipe.parameters.get("model") or "")
     shape = local_shape(model)
     online = any(spec.updates for _, spec in recipe.models(OnlineSpec))

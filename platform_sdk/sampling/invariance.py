@@ -104,8 +104,8 @@ def measure(
     Args:
         threads: torch's number of threads, which affects the kernels.
 
-        Returns:
-            The row counts, or None if a row's bits depend even on its position within a product of fixed shape.
+    Returns:
+        The row counts, or None if a row's bits depend even on its position within a product of fixed shape.
     """
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, inputs, generator=random).to(dtype)

@@ -153,8 +153,7 @@ def attend(
     """Store the new keys and values, then attend to each token's slot.
 
     Shapes: query (1, heads, tokens, d), key and value (1, kv heads, tokens, d), possibly with ignored padding tokens at
-        the
-    end; result (1, tokens, heads, d).
+    the end; result (1, tokens, heads, d).
     """
     keys, values = plan.store[int(module.layer_idx)]  # type: ignore[arg-type]
     real = len(plan.slots)

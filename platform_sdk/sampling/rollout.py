@@ -54,7 +54,7 @@ class SearchRequest:
 class Generate:
     """Sample a continuation of ``token_ids``, spoken by ``role``; answered with a ``Completion``.
 
-    ``PromptTooLong`` is thrown into the agent where the tokens leave no room for a new one.
+    ``PromptTooLong`` is thrown into the agent if the tokens leave no room for a new one.
     """
 
     token_ids: Sequence[int]

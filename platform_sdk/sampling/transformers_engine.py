@@ -313,7 +313,6 @@ class TransformersEngine(SamplingEngine):
         probe.check(self._probe, completions, dtype=self._dtype, what=self.weight_version[:12])
 
 
-
 def unsupported(config: Any, longest: int) -> str | None:
     """Return what this engine lacks for dialogues of ``longest`` tokens with a model, and the remedy; None if nothing.
 
@@ -329,5 +328,6 @@ def unsupported(config: Any, longest: int) -> str | None:
     short = rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
     for lacking, limit in (("sliding-window attention", window), ("rotary embeddings of the type longrope", short)):
         if limit is not None and limit < longest:
-            return f"{lacking}, which this model needs from {limit + 1} tokens on; {remedy}, or set max_model_len to {limit}"
+            needed = f"{lacking}, which this model needs from {limit + 1} tokens on"
+            return f"{needed}; {remedy}, or set max_model_len to {limit}"
     return None

@@ -47,8 +47,7 @@ def gdpo_advantages(groups: Sequence[Mapping[str, Sequence[float]]], spec: GdpoC
     """Return GDPO's advantages: A = whiten(Σ_k w_k (r_k - mean_k) / (std_k + 1e-4)).
 
     Source: Liu et al., 2026, arXiv 2601.05242. Means and deviations are per group, the whitening is over all values of
-        the
-    update, as in TRL's ``multi_objective_aggregation="normalize_then_sum"``.
+    the update, as in TRL's ``multi_objective_aggregation="normalize_then_sum"``.
 
     Args:
         groups: the attempts' values of every reward in ``spec.weights``, by its name.

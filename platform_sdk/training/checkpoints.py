@@ -82,7 +82,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def discard_after(folder: Path, checkpoint: Path | None) -> None:
-    """Delete the checkpoints after ``checkpoint`` (None: all), which are damaged and will be written again."""
+    """Delete the checkpoints after ``checkpoint``, or all for None, which are damaged and will be written again."""
     found = _checkpoints(folder)
     for path in found[found.index(checkpoint) + 1 :] if checkpoint else found:
         shutil.rmtree(path)

@@ -32,9 +32,8 @@ class MaximumLikelihood:
     as frameworks for supervised fine-tuning do (the paper trained with one).
 
     Statistics: ``token_loss``, the mean over agent tokens for any normalisation; and ``policy_drift``, the mean of old
-        minus
-    new log-probability, an estimate of the KL divergence from the sampling policy (0 for the same policy); it is left
-    out if any example of the step was not sampled by a policy.
+    minus new log-probability, an estimate of the KL divergence from the sampling policy (0 for the same policy); it is
+    left out if any example of the step was not sampled by a policy.
     """
 
     normalization: Literal["token", "sequence"] = "token"
@@ -60,7 +59,7 @@ class GroupRelative:
     - ``CispoClip``: -sg(min(ρ, ``maximum``)) Â log π_θ, with sg a constant to the gradient (MiniMax-M1; ``cispo`` in
       TRL);
     - ``GspoClip``: as ``ClipRange``, with the trajectory's ratio s = (Π ρ)^(1/length) for ρ. A token's gradient is
-    s ∇log π_θ, as in GSPO-token, which equals GSPO if all tokens of a trajectory share Â.
+      s ∇log π_θ, as in GSPO-token, which equals GSPO if all tokens of a trajectory share Â.
 
     w is 1, or with ``correction`` the truncated importance weight min(π_old / π_engine, maximum), with the
     probabilities of the same tokens under the trainer (π_old) and the engine (TIS).
@@ -68,11 +67,11 @@ class GroupRelative:
     ``kl`` names the estimator (Schulman, 2020). As a part of the loss, only its *gradient* matters:
 
     - ``k3``, exp(d) - d - 1: gradient (1 - π_ref/π_θ) ∇log π_θ, unbounded if the policy gives a sampled token a much
-    lower probability than the reference; on the policy's own samples it descends KL(π_ref ‖ π_θ);
+      lower probability than the reference; on the policy's own samples it descends KL(π_ref ‖ π_θ);
     - ``k2``, d²/2: gradient -d ∇log π_θ, which grows only logarithmically; on the policy's own samples it
       descends KL(π_θ ‖ π_ref); ARENA's;
     - ``k1``, -d: gradient ∇log π_θ, independent of the reference. On the policy's own samples its mean is zero: an
-    unbiased statistic, but as a loss only noise without regularisation. For comparison.
+      unbiased statistic, but as a loss only noise without regularisation. For comparison.
 
     ``token`` normalisation divides by the step's agent tokens, so a long trajectory weighs more (ARENA's, and ``dapo``
     in TRL). ``sequence`` is DeepSeekMath's: the mean over examples of the mean over their agent tokens (``grpo`` in

@@ -18,7 +18,7 @@ from platform_sdk.training.examples import examples_of
 from platform_sdk.training.run import TrainResult, train
 
 STEPS = "steps.jsonl"
-# Of no step, or not the same when a step is repeated.
+# Fields of a log entry that are not its figures, or that differ when a step is repeated.
 _LEFT_OUT = frozenset({"step", "epoch", "seconds"})
 
 logger = logging.getLogger(__name__)

@@ -91,8 +91,9 @@ def total(stages: Iterable[Stage]) -> Expenditure:
 def course_of(content: Content) -> Course:
     """Return a run's course.
 
-    ``eval-start`` comes after the warm-up, ``eval-NAME`` after the stage of that name (``eval-iteration-03``,
-    ``eval-u0050``), ``eval-final`` at the end. Evaluations with other names are left out.
+    ``eval-base`` comes first, ``eval-start`` and ``eval-warmup`` after the warm-up, ``eval-NAME`` after the stage of
+    that name (``eval-iteration-03``, ``eval-u0050``), ``eval-final`` at the end. Evaluations with other names are left
+    out.
     """
     before = [stage for phase in content.phases if phase.name in FIRST_PHASES for stage in _stages(phase)]
     learning = [stage for phase in content.phases if phase.name not in FIRST_PHASES for stage in _stages(phase)]

@@ -35,7 +35,7 @@ from platform_sdk.training.online.questions import shuffled
 
 
 class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
-    """Demonstrations in the agent's form: the gold answer alone, or after an explanation sampled from the model."""
+    """Demonstrations in the agent's form: the gold answer, alone or after a sampled or quoted explanation."""
 
     settings = DemonstrationSpec
     carry = NoCarry
@@ -78,7 +78,7 @@ Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
 
 
 def _by_rule(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
-    """Write the demonstrations without a model; questions without a gold passage to quote are left out."""
+    """Write the demonstrations without a model; explanations without a gold passage to quote are left out."""
     policy = Policy(load_tokenizer(round.model), weights_digest(round.model))
     agent = generator(round.run, policy, round.phase)
     if agent.spec.form == "direct":

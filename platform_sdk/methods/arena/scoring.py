@@ -29,7 +29,7 @@ class ResponseLine(msgspec.Struct):
 
 
 def score_file(spec: AgentSpec, gold: Path, responses: Path) -> list[dict[str, str | float]]:
-    """Yield the rewards of each response in the file's order: ``id``, the components, own rewards, ``reward``.
+    """Return the rewards of each response in the file's order: ``id``, the components, own rewards, ``reward``.
 
     Passages are numbered from 1 in the official file's order.
 

@@ -89,7 +89,7 @@ class Proxy:
 
 
 def check_unit(unit: str, medium: Medium, questions: Iterable[Question]) -> None:
-    """Raise a UserError where sentences are wanted and a question has no annotation of them."""
+    """Raise a UserError if sentences are the unit of evidence and a question has no annotated ones."""
     if unit == "passage":
         return
     if medium == "kg":

@@ -21,7 +21,7 @@ class SubQuestion(Struct):
         answer: one declarative sentence.
         shown: the evidence shown to the executor, as indices into the example's pool.
         selected: the evidence of the answer, as indices into ``shown``.
-        similarities: similarities of the answer to each gold piece of evidence.
+        similarities: similarities of the answer to each gold piece of evidence; empty without gold evidence.
         thoughts: the executor's thoughts.
     """
 
@@ -49,8 +49,8 @@ class Example(Record):
         answers: the accepted answers.
         secrets: answers of sub-questions known to the teacher beforehand.
         candidates: start entities of the planner in a knowledge graph.
-        pool: supporting facts with distractors, F.
-        gold: indices of the gold evidence in the pool.
+        pool: supporting facts with distractors, F; of a searching teacher, all evidence that its executors were shown.
+        gold: indices of the gold evidence in the pool; empty for a searching teacher.
         plan: sub-questions of the initial plan, possibly under-specified.
         thoughts: thoughts before the answer.
         answer: the teacher's final answer.

@@ -93,7 +93,7 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
         examples, seconds = synthesise(
             round.folder, questions, opened, limits=limits, share=own_share(), attempts=spec.attempts
         )
-        if self.asks_model(run, spec):  # the rules take the dataset's evidence where it has some
+        if self.asks_model(run, spec):  # the rules take the dataset's evidence if it gives any
             warn_of_tau(examples, spec.tau)
         kept = write_outcome(round.folder, examples)
         write_json(round.folder / AGENT, agent.model_dump(mode="json"))
@@ -190,7 +190,7 @@ def _attempted(write: Write, question: Question, attempts: int, limits: Limits) 
 
 
 def warn_of_tau(examples: Sequence[Example], tau: float) -> None:
-    """Warn where the threshold chose nothing for most sub-answers, so that each has its one most similar piece."""
+    """Warn if most sub-answers have no evidence above the threshold, so only their most similar piece."""
     share = share_below(examples, tau)
     if share is not None and share > 0.5:
         _LOG.warning(
@@ -254,7 +254,7 @@ def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
 
 
 def table(examples: Sequence[Example], seconds: float, tau: float) -> dict[str, Any]:
-    """Return the counts of kept and rejected examples by reason, the share that τ chose nothing for, and the cost."""
+    """Return counts of kept and rejected examples, the share of sub-answers without evidence above τ, and the cost."""
     kept = sum(example.kept for example in examples)
     cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples), "seconds": seconds}
     return {

@@ -35,7 +35,7 @@ class RolePrompt:
         return self.example if demonstrate and self.as_turns else ()
 
     def system(self, *, demonstrate: bool) -> str:
-        """The instruction, with the worked example where it is not shown as turns."""
+        """Return the instruction, with the worked example unless it is shown as turns."""
         if not demonstrate or self.as_turns:
             return self.instruction
         speakers = ("User", "You")

@@ -1,4 +1,4 @@
-"""Settings of Mujica and MyGO. Defaults are the paper's, where it gives them."""
+"""Settings of Mujica and MyGO. Defaults are the paper's, if it gives them."""
 
 from __future__ import annotations
 

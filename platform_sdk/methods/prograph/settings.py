@@ -1,4 +1,4 @@
-"""Settings of ProGraph-R1 in a recipe. Defaults are the paper's, where it gives them."""
+"""Settings of ProGraph-R1 in a recipe. Defaults are the paper's, if it gives them."""
 
 from __future__ import annotations
 

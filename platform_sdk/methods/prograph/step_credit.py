@@ -3,10 +3,11 @@ r"""Step-wise GRPO: the tokens of step t have the advantage of the step's reward
 R_t = outcome + λ1 · r_sp(t) + λ2 · r_struct(t); a step is a turn of the agent, malformed ones included. The baselines:
 
 - ``step``: R_t normalised as in GRPO among the group's rewards at the same step index; trajectories that have ended do
-not count, and a single one gets 0. Biased if the policy decides when to stop: late steps are compared only among the
-trajectories that continued. - ``trajectory``: R_t among all steps of the group. Longer trajectories have more weight. -
-``return_to_go``: as ``trajectory``, for outcome + Σ_{k ≥ t} (λ1 · r_sp(k) + λ2 · r_struct(k)), the return from a step;
-the outcome counts once.
+  not count, and a single one gets 0. Biased if the policy decides when to stop: late steps are compared only among the
+  trajectories that continued.
+- ``trajectory``: R_t among all steps of the group. Longer trajectories have more weight.
+- ``return_to_go``: as ``trajectory``, for outcome + Σ_{k ≥ t} (λ1 · r_sp(k) + λ2 · r_struct(k)), the return from a
+  step; the outcome counts once.
 
 Over all steps of N trajectories the variance is the mean squared deviation times N / (N - 1): the steps of a trajectory
 share its outcome, so the independent samples are the trajectories. With λ1 = λ2 = 0 and equally many steps that is

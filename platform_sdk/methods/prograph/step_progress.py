@@ -4,10 +4,11 @@ r_sp(t) = P(y* | s_≤t, G_≤t) - P(y* | s_<t, G_<t). A history is a dialogue b
 by several trajectories of a group is estimated once. Two estimators of P:
 
 - ``sampling``: the mean outcome reward of n completions, each continued to its end by the agent, with searches and the
-same limits. After the last turn, P is the trajectory's outcome reward. Completions can be kept as branches to train on.
+  same limits. After the last turn, P is the trajectory's outcome reward. Completions can be kept as branches to train
+  on.
 - ``likelihood``: the probability of the gold answer after the history and ``<answer>``, see ``training.likelihood``.
-After a turn with an answer, the history includes this turn up to its ``<answer>``, so that its thoughts count. P is
-unchanged after a last turn without an answer, and if the context has no room for the gold answer.
+  After a turn with an answer, the history includes this turn up to its ``<answer>``, so that its thoughts count. P is
+  unchanged after a last turn without an answer, and if the context has no room for the gold answer.
 """
 
 from __future__ import annotations
