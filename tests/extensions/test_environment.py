@@ -10,6 +10,8 @@ from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.environment import ENVIRONMENTS, environment_of
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.parameter import check_scalar
+from platform_sdk.config.pipeline import load_pipeline
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.source import ConfigError
@@ -19,7 +21,8 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.extensions.test_squad import FORMAT, RECORDS, spec_of
 
-HOTPOT = Path(__file__).parents[2] / "pipelines/mygo/hotpotqa-smollm2.yaml"
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+HOTPOT = PIPELINES / "mygo/hotpotqa-smollm2.yaml"
 
 
 def recipe_in(folder: Path, environment: str) -> Path:
@@ -39,6 +42,13 @@ def test_questions_of_an_own_environment_search_by_its_method(tmp_path: Path) ->
 
 def test_recipe_names_the_module_of_an_own_environment(tmp_path: Path) -> None:
     assert load_recipe(recipe_in(tmp_path, FORMAT)).parameters["environment"] == FORMAT
+
+
+@pytest.mark.parametrize("path", sorted(PIPELINES.glob("*/pipeline.yaml")), ids=lambda path: path.parent.name)
+def test_every_pipeline_that_searches_accepts_own_data_and_the_module_of_an_own_environment(path: Path) -> None:
+    parameter = load_pipeline(path).document.parameters["environment"]
+    if ENVIRONMENTS.keys() & set(parameter.choices):  # ARENA searches nothing
+        assert [check_scalar(parameter, name) for name in ("own-text", FORMAT)] == [None, None]
 
 
 @pytest.mark.parametrize(
