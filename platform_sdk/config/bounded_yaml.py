@@ -29,6 +29,7 @@ MAX_NODES = 10_000
 MAX_DEPTH = 40
 MAX_TEXT = 64 * 1024
 MAX_INTEGER = 2**63 - 1
+MIN_INTEGER = -(2**63)
 _LONGEST_INTEGER = 100  # characters: 64 bits in base 2 with underscores; Python refuses to read thousands of digits
 
 _CORE = "tag:yaml.org,2002:"
@@ -47,14 +48,20 @@ _PLAIN_SCALARS = {
 _FORBIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
 
 
-def number_fault(value: float) -> str | None:
-    """Return why a number cannot be a setting, or None: it must be finite, and 0 or large enough for full precision."""
+def number_fault(value: float, text: str = "0") -> str | None:
+    """Return why a number cannot be a setting, or None: it must be finite, and 0 or large enough for full precision.
+
+    Args:
+        value: the number.
+        text: its notation in the file, whose digits show that a zero is rounded.
+    """
     if not math.isfinite(value):
         return "is not a finite number"
+    rounded = value == 0 and re.search("[1-9]", re.split("[eE]", text)[0])
+    if rounded or 0 < abs(value) < sys.float_info.min:
+        return f"is so close to 0 that it has lost its digits; write 0, or at least {sys.float_info.min:.1e}"
     if value == 0 and math.copysign(1, value) < 0:
         return "is a negative zero; write 0"
-    if 0 < abs(value) < sys.float_info.min:
-        return f"is so close to 0 that it has lost its digits; write 0, or at least {sys.float_info.min:.1e}"
     return None
 
 
@@ -105,6 +112,8 @@ def _compose(text: str) -> Node | None:
         lines = text.split("\n")
         line = min(mark.line + 1, len(lines)) if mark else 1
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
+        if problem.startswith("but ") and error.context:
+            problem = f"{error.context}, {problem}"
         if "maximum nesting depth" in problem:
             raise YamlError(line, _TOO_DEEP) from error
         if "tab character" in problem:
@@ -201,7 +210,8 @@ class _Builder:
             self._count(key, depth)
             if not isinstance(key, ScalarNode):
                 raise YamlError(_line(key), "has a list or mapping as a key; a key must be a single value")
-            yield key, inner, None if key.tag == f"{_CORE}merge" else str(self._scalar(key))
+            self._scalar(key)
+            yield key, inner, None if key.tag == f"{_CORE}merge" else key.value
 
     def _merged(self, node: Node, depth: int) -> Iterator[tuple[str, Node, int]]:
         """Yield the entries of a merge key; if a name occurs twice, its first value wins."""
@@ -246,9 +256,9 @@ class _Builder:
             value = _CONVERSIONS[kind](text.replace("_", ""))
         except (ValueError, LookupError) as error:
             raise YamlError(_line(node), f"{excerpt(text)} cannot be read as {kind}") from error
-        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        if isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER:
             raise YamlError(_line(node), f"the integer {shortened(text)} exceeds 64 bits")
-        if isinstance(value, float) and (fault := number_fault(value)):
+        if isinstance(value, float) and (fault := number_fault(value, text)):
             raise YamlError(_line(node), f"{shortened(text)} {fault}")
         return value
 
@@ -264,7 +274,7 @@ def _float(text: str) -> float:
 
 
 _CONVERSIONS: dict[str, Callable[[str], Any]] = {
-    "null": lambda text: None,
+    "null": lambda text: {"~": None, "null": None, "": None}[text.lower()],
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "int": _integer,
     "float": _float,

@@ -104,7 +104,11 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         pytest.param('b: 1\na: "\\U00412345"', ":2: is not valid YAML: found invalid Unicode", id="no such character"),
         pytest.param("b: 1\na:\n\t- c\n", ":3: is not valid YAML: found the character '\\t' that cannot", id="tab"),
         pytest.param("b: 1\na: [c", ":2: is not valid YAML: did not find expected ',' or ']'", id="list without end"),
-        pytest.param("a: 1\n---\nb: 2\n", ":2: is not valid YAML: but found another document", id="two documents"),
+        pytest.param("a: 1\n---\nb: 2\n", ":2: is not valid YAML: expected a single document", id="two documents"),
+        pytest.param("a: 1e-400", ":1: 1e-400 is so close to 0", id="underflow"),
+        pytest.param("a: -0.5e-400", ":1: -0.5e-400 is so close to 0", id="negative underflow"),
+        pytest.param("a: -9223372036854775809", ":1: the integer -9223372036854775809 exceeds", id="below 64 bits"),
+        pytest.param("b: 1\na: !!null foo", ":2: 'foo' cannot be read as null", id="no null"),
     ],
 )
 def test_odd_yaml_is_one_short_error_with_its_line(tmp_path: Path, text: str, says: str) -> None:
@@ -145,11 +149,17 @@ def test_scalars_are_read_by_the_rules_of_yaml_1_2() -> None:
     texts = {
         "yes": "yes", "off": "off", "12:30": "12:30", "2001-12-14": "2001-12-14", "017": 17, "0o17": 15, "-0x1F": -31,
         "0b101": 5, "1e5": 1e5, "-.5": -0.5, "1.": 1.0, "TRUE": True, "~": None, "": None, "'1'": "1", "!!str 1": "1",
-        "!!float 3": 3.0, "=": "=", "._": "._", "1_000": 1000,
+        "!!float 3": 3.0, "=": "=", "._": "._", "1_000": 1000, "0e-400": 0.0, "-9223372036854775808": -(2**63),
     }  # fmt: skip
     values = {text: read_yaml(f"a: {text}\n")[0]["a"] for text in texts}
     assert values == texts
     assert [type(value) for value in values.values()] == [type(value) for value in texts.values()]
+
+
+def test_keys_are_texts_as_the_file_has_them() -> None:
+    assert read_yaml("true: 1\nnull: 2\n~: 3\n1: 4\n0x10: 5\n'<<': 6\n")[0] == {
+        "true": 1, "null": 2, "~": 3, "1": 4, "0x10": 5, "<<": 6,
+    }  # fmt: skip
 
 
 def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:
