@@ -118,7 +118,8 @@ class _Unroller:
             name: [self.wiring.wire(carry.initial, (*path, "carry", name, "initial"), outer)]
             for name, carry in repeat.carry.items()
         }
-        each = sum(step.id not in self.wiring.left_out for step in repeat.steps)
+        # Iterations without a step take time, too.
+        each = max(1, sum(step.id not in self.wiring.left_out for step in repeat.steps))
         if len(self.tasks) + count * each > MAX_TASKS:
             self.problem(
                 (*path, "count"),

@@ -293,6 +293,12 @@ def test_wiring_is_checked(tmp_path: Path, old: str, new: str, says: str) -> Non
     assert_problem(tmp_path, PIPELINE.replace(old, new), says)
 
 
+def test_many_iterations_without_a_step_are_refused_at_once(tmp_path: Path) -> None:
+    component = "component: tests.kubeflow.toysteps.use\n          "
+    left_out = PIPELINE.replace(component, f"{component}when: false\n          instead: {{Output: a}}\n          ")
+    assert_problem(tmp_path, left_out.replace("${parameters.iterations}", "1000000000"), "count 1000000000 iterations")
+
+
 def test_steps_in_a_cycle_are_refused(tmp_path: Path) -> None:
     inputs = "{{run_dir: a, phase: a, iteration: 1, level: 1, digest: '${{steps.{1}.outputs.Output}}'}}"
     step = "  - {{id: {0}, component: tests.kubeflow.toysteps.use, inputs: " + inputs + "}}\n"
