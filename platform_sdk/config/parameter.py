@@ -141,7 +141,7 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
     elif parameter.choices and value not in parameter.choices:
         return f"{excerpt(value)} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:
-        return f"must be at least {parameter.minimum:g}, but is {excerpt(value)}"
+        return f"must be at least {parameter.minimum:.12g}, but is {excerpt(value)}"
     if parameter.maximum is not None and value > parameter.maximum:
-        return f"must be at most {parameter.maximum:g}, but is {excerpt(value)}"
+        return f"must be at most {parameter.maximum:.12g}, but is {excerpt(value)}"
     return None

@@ -82,6 +82,7 @@ def test_error_has_the_code_that_all_its_problems_have(recipe: Path) -> None:
         ("spec.learning_rate=1e9", "spec.learning_rate: should be less than or equal to 10"),
         ("spec.threads=1000000000", "spec.threads: should be less than or equal to 1024"),
         ("seed=" + "9" * 5000, "exceeds 64 bits"),
+        ("seed=1e30", "seed: must be of type integer, but is 1e+30"),
         ("mode=" + "x" * 20_000, "(20000 characters) is not one of the choices"),
         ("spec." + "a." * 50_000 + "b=1", "must look like parameter=value"),
         ("spec={" + ", ".join(f"f{n}: 1" for n in range(1000)) + "}", "there is no such field; known are"),
@@ -104,6 +105,14 @@ def test_iterations_beyond_the_bound_are_named_at_their_line(tmp_path: Path) -> 
     (problem,) = problems(path)
     assert problem == f"{path}:{line}: parameters.iterations: must be at most 130, but is 20000"
     assert len(load_recipe(HOME / "pipelines/mygo/world.yaml", ["iterations=130"]).plan) <= 400
+
+
+def test_seed_that_training_cannot_use_is_refused() -> None:
+    largest = 2**32 - 1  # numpy's
+    recipe = HOME / "pipelines/mygo/world.yaml"
+    assert load_recipe(recipe, [f"seed={largest}"]).parameters["seed"] == largest
+    (problem,) = problems(recipe, f"seed={largest + 1}")
+    assert problem.endswith(f"seed: must be at most {largest}, but is {largest + 1}")
 
 
 @pytest.mark.parametrize("name", ["p" * 5000, "p/" * 3000, "p" * 300 + ".yaml", "../x", "a\tb"])
