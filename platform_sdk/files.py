@@ -25,16 +25,15 @@ from platform_sdk.errors import UserError
 REMEDY = "restore it from a copy, or start the run again in another --workdir"
 WRITABLE = "free space or choose a writable directory (--workdir, -o), then repeat the command"
 ACCESSIBLE = "check the path and its permissions; to write elsewhere, use --workdir or -o"
-_ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ESPIPE})
+_ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ESPIPE, errno.ENOTDIR,
+                            errno.ENAMETOOLONG})  # fmt: skip
 _STORAGE_ERRNOS = _ACCESS_ERRNOS | frozenset(
     {
         errno.ENOSPC,
         errno.EDQUOT,
         errno.EFBIG,
         errno.EROFS,
-        errno.ENOTDIR,
         errno.EEXIST,
-        errno.ENAMETOOLONG,
         errno.EIO,
     }
 )

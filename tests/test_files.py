@@ -47,7 +47,7 @@ def test_a_place_that_cannot_be_written_is_told_by_the_name_that_was_asked_for(t
         write_text(path, "new")
     told = storage_error(caught.value)
     assert told is not None
-    assert str(told).startswith(f"{path}: cannot be written")
+    assert str(told).startswith(f"{path}: cannot be read or written: File name too long; check the path")
 
 
 def test_writers_of_one_process_do_not_share_a_temporary_file(tmp_path: Path) -> None:

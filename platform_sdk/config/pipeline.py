@@ -10,6 +10,7 @@ number of times, with values carried from one iteration to the next (``plan.py``
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,6 +151,12 @@ def home() -> Path:
     package = Path(platform_sdk.__file__).parent
     installed = package / "shipped"
     return installed if installed.is_dir() else package.parent
+
+
+def own_or_shipped(path: Path) -> Path:
+    """Return ``path``, or the shipped file of this relative path if no other exists."""
+    shipped = home() / path
+    return shipped if not os.path.exists(path) and os.path.isfile(shipped) else path
 
 
 def find_pipeline(reference: str, recipe: Path) -> Path:

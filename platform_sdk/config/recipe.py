@@ -21,7 +21,7 @@ from platform_sdk.config.document import causes, readable, validated
 from platform_sdk.config.errors import Code, UserError
 from platform_sdk.config.form import FormField, fields_for, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
-from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
+from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, load_pipeline, own_or_shipped
 from platform_sdk.config.plan import make_plan
 from platform_sdk.config.source import (
     MAX_PROBLEMS,
@@ -121,8 +121,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[st
     Raises:
         ConfigError: with every problem of recipe, overrides and wiring, each with file, line, field and remedy.
     """
-    if not path.exists() and (home() / path).is_file():
-        path = home() / path
+    path = own_or_shipped(path)
     source = load_source(path)
     add_source_folder(path.parent)
     document = validated(RecipeDocument, source)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.pipeline import home
+from platform_sdk.config.pipeline import own_or_shipped
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.config.struct import Struct
@@ -173,8 +173,7 @@ def load_study(
         ConfigError: with every problem of the study or of its first cell that has any.
         UserError: a cell needs the model of a cell that is missing or needs one itself, or models in two parameters.
     """
-    if not path.exists() and (home() / path).is_file():
-        path = home() / path
+    path = own_or_shipped(path)
     document = read_as(StudyDocument, path)
     cells: dict[tuple[Place, int], Cell] = {}
     places = list(places_of(document))

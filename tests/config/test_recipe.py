@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,12 @@ def test_seed_that_training_cannot_use_is_refused() -> None:
     assert load_recipe(recipe, [f"seed={largest}"]).parameters["seed"] == largest
     (problem,) = problems(recipe, f"seed={largest + 1}")
     assert problem.endswith(f"seed: must be at most {largest}, but is {largest + 1}")
+
+
+@pytest.mark.parametrize("load", [load_recipe, lambda path: load_study(path, Path("runs"))])
+def test_path_that_is_too_long_cannot_be_read(load: Callable[[Path], object]) -> None:
+    with pytest.raises(ConfigError, match=r"^p{500}… \(5000 characters\): cannot be read: File name too long$"):
+        load(Path("p" * 5000))
 
 
 @pytest.mark.parametrize("name", ["p" * 5000, "p/" * 3000, "p" * 300 + ".yaml", "../x", "a\tb"])
