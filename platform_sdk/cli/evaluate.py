@@ -14,6 +14,7 @@ import typer
 from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.run import SetOption, run_recipe, show_plan
 from platform_sdk.cli.runs import RUNS
+from platform_sdk.config.source import assignment
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def evaluate(
                 f"{model}: is no run directory and no run in {RUNS}; add --recipe, the recipe whose agent answers"
             )
         recipe = run / RECIPE
-    model_overrides = [f"model={json.dumps(model if run is None else f'run:{run}')}"]
+    model_overrides = [assignment("model", model if run is None else f"run:{run}")]
     if run is not None:
         opened = open_run(run, altered=altered)
         warn(reports := opened.altered)
@@ -81,16 +82,16 @@ def evaluate(
         trained = trained_in(opened) if opened.finished else None
         # Steps refuse an altered run, so they get the path of its model.
         if reports and (path := trained or _first_model(opened.recipe)):
-            model_overrides = [f"model={json.dumps(str(path))}"]
+            model_overrides = [assignment("model", str(path))]
     if trained is not None and models_of(trained):
-        model_overrides.append("worker_model=")  # the run's model is a pair already
+        model_overrides.append(assignment("worker_model", ""))  # the run's model is a pair already
     if environment is not None:
-        model_overrides.append(f"environment={environment}")
+        model_overrides.append(assignment("environment", environment))
     if dataset is not None:
         format, equals, file = dataset.partition("=")
         if not equals:
             raise UserError(f"--dataset {dataset}: must look like FORMAT=FILE, e.g. musique=musique_ans_dev.jsonl")
-        model_overrides.append(f"dataset={json.dumps({'format': format, 'eval': file})}")
+        model_overrides.append(assignment("dataset", {"format": format, "eval": file}))
     loaded = _only_evaluating(recipe, [*model_overrides, *(overrides or ())])
     run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
     if dry_run:
@@ -135,5 +136,4 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
             f"{pipeline.source.name}: has no evaluation_only; add the settings that disable training, e.g. "
             "evaluation_only: {online.updates: 0}"
         )
-    settings = [f"{name}={json.dumps(value)}" for name, value in document.evaluation_only.items()]
-    return load_recipe(path, [*overrides, *settings])
+    return load_recipe(path, [*overrides, *(assignment(*setting) for setting in document.evaluation_only.items())])

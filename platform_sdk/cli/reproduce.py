@@ -44,6 +44,7 @@ def reproduce(
     """
     from platform_sdk.config.pipeline import check_shipped
     from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.config.source import assignment
     from platform_sdk.tracking.listing import find_run_dir
     from platform_sdk.tracking.opened import RECIPE, open_run
 
@@ -53,7 +54,7 @@ def reproduce(
     original = open_run(run_dir, full=True)
     original.require_finished()
     check_shipped(run_dir / RECIPE, "run its recipe again with hopforge run, and compare the two with hopforge compare")
-    recipe = load_recipe(run_dir / RECIPE, [] if data_dir is None else [f"data_dir={json.dumps(data_dir)}"])
+    recipe = load_recipe(run_dir / RECIPE, [] if data_dir is None else [assignment("data_dir", data_dir)])
     recipe = replace(
         recipe, description=f"Reproduction of {run_dir.resolve().name}, manifest {original.entries[-1].head}"
     )

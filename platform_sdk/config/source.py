@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +129,15 @@ def parse_value(text: str) -> Any:
         return read_yaml(text)[0]
     except YamlError as error:
         raise ValueError(f"{excerpt(text)}: {error}; to mean it as text, put it in quotes") from error
+
+
+_SURROGATES = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)")
+
+
+def assignment(name: str, value: Any) -> str:
+    """Return the text of a ``--set`` that sets a plain value. YAML reads JSON, except for surrogate pairs."""
+    text = _SURROGATES.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), json.dumps(value))
+    return f"{name}={text}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import own_or_shipped
 from platform_sdk.config.recipe import Recipe, load_recipe
-from platform_sdk.config.source import ConfigError
+from platform_sdk.config.source import ConfigError, assignment
 from platform_sdk.config.struct import Struct
 from platform_sdk.tracking.outcomes import digest_of
 
@@ -211,7 +210,7 @@ def _cell(
     recipe_path = Path(next((level.recipe for level in reversed(levels) if level.recipe), document.recipe))
     layers = [document.settings, *(level.settings for level in levels)]
     settings = [item for layer in layers for item in layer.items()]
-    assignments = [f"{name}={json.dumps(value)}" for name, value in settings]
+    assignments = [assignment(name, value) for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
     parameters = list(dict.fromkeys(level.model_parameter for level in levels if level.model_of)) or ["model"]
     if len(parameters) > 1:
@@ -232,7 +231,7 @@ def _cell(
                 "model_of; name a cell that is trained"
             )
         needs = cells[source, seed].run_dir.resolve()
-        assignments.append(f"{parameter}={json.dumps(f'run:{needs}')}")
+        assignments.append(assignment(parameter, f"run:{needs}"))
     assignments += [f"seed={seed}", *overrides]
     try:
         recipe = load_recipe(recipe_path, assignments, variables)

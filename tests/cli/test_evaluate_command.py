@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.tracking.journal import Journal, run_file
+from platform_sdk.sampling.pairs import ROLES
+from platform_sdk.tracking import manifest, seals
+from platform_sdk.tracking.journal import Journal, run_file, step_file
 from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
@@ -60,6 +62,21 @@ def test_a_run_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "recipe.json").write_text(json.dumps(recipe.resolved()))
     assert "eval-start" in steps("mine")
+
+
+@pytest.mark.parametrize("name", ["run", "r😀n"])
+def test_a_trained_pair_replaces_both_models_of_its_recipe(tmp_path: Path, name: str) -> None:
+    recipe = load_recipe(HOME / "pipelines/mygo/world.yaml", ["worker_model=hopforge:world-base"])
+    pair = tmp_path / name / "warmup/model"
+    for role in ROLES:
+        (pair / role).mkdir(parents=True)
+        (pair / role / "model.safetensors").write_text(role)
+    (tmp_path / name / "recipe.json").write_text(json.dumps(recipe.resolved()))
+    run_dir = sealed(tmp_path / name)
+    manifest.record(run_dir, f"{seals.STEP}train-warmup", {"weights": "w"}, seals.seal(run_dir, [pair]))
+    Journal(step_file(run_dir, "train-warmup")).append("model", path=str(pair), digest="w")
+    Journal(run_file(run_dir)).append("ended", status="FINISHED")
+    assert {"policy", "eval-start"} <= steps(str(run_dir))
 
 
 def test_a_run_of_an_own_pipeline_needs_its_recipe(tmp_path: Path) -> None:

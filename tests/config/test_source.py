@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.bounded_yaml import YamlError, read_yaml
-from platform_sdk.config.source import ConfigError, Problem, dotted, load_source, parse_value, suggestion
+from platform_sdk.config.source import ConfigError, Problem, assignment, dotted, load_source, parse_value, suggestion
 
 
 def written(folder: Path, text: str) -> Path:
@@ -60,6 +60,12 @@ def test_set_values_are_yaml() -> None:
     ]  # fmt: skip
     with pytest.raises(ValueError, match="quotes"):
         parse_value("[1")
+
+
+@pytest.mark.parametrize("value", ["ä", "r😀", "\\ud83d\\ude00", "\u2028\x85", {"😀": ["😀😀", 1e-5, None]}])
+def test_value_of_an_assignment_is_read_unchanged(value: object) -> None:
+    name, _, text = assignment("agent.x", value).partition("=")
+    assert (name, parse_value(text)) == ("agent.x", value)
 
 
 def test_field_paths_and_suggestions_are_worded() -> None:
