@@ -106,7 +106,7 @@ class Example(Record):
     def evidence_selected(self, asked: SubQuestion) -> tuple[Evidence, ...]:
         """Return the executor's selected evidence; invalid indices are ignored."""
         shown = self.evidence(asked)
-        return tuple(shown[index] for index in asked.selected if index < len(shown))
+        return tuple(shown[index] for index in asked.selected if 0 <= index < len(shown))
 
     def known_candidates(self) -> list[list[str]]:
         """Return the entities that the planner may visit at each turn, and after the last step."""

@@ -117,3 +117,9 @@ def test_pronoun_within_a_name_is_allowed() -> None:
 def test_rejected_path_keeps_its_first_reason() -> None:
     path = PATH.model_copy(update={"rejected": "unlinked", "answer": "wrong"})
     assert judged(path, LIMITS) is path
+
+
+def test_only_shown_evidence_is_selected() -> None:
+    path = with_sub_question(PATH, 0, selected=(-1, 1, 2))
+    asked = next(path.asked())
+    assert path.evidence_selected(asked) == (path.evidence(asked)[1],)
