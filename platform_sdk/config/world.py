@@ -27,9 +27,14 @@ class WorldSpec(Struct):
         default=(1, 2, 3, 4),
         min_length=1,
         max_length=100,
-        description="numbers of facts that questions join, in equal shares",
+        description="numbers of facts that questions join, drawn with equal probability",
     )
-    comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
+    comparisons: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="share of yes/no questions about two entities among the questions that are not about years",
+    )
     # Left out where it is 0, so that the digests of worlds without years stay the same.
     years: float = Field(
         default=0, ge=0, le=1, exclude_if=lambda share: not share,
@@ -37,7 +42,7 @@ class WorldSpec(Struct):
         "and companies have a year",
     )  # fmt: skip
     context: int = Field(
-        default=0, ge=0, le=1000, description="passages given with each question, the gold passages included"
+        default=0, ge=0, le=1000, description="passages given with each question, the gold passages included; 0: none"
     )
     split: Literal["evaluation", "base"] = Field(
         default="evaluation", description="base: the names and facts that the shipped base model was trained on"
@@ -48,7 +53,7 @@ class WorldSpec(Struct):
         gold = max(*self.hops, 2 if self.comparisons or self.years else 1)
         if self.context and not gold <= self.context <= self.entities:
             raise ValueError(
-                f"context: {self.context} passages do not lie between the {gold} that a question may need and "
-                f"the {self.entities} that there are; give 0 for none"
+                f"context: must be 0, or from {gold} (the gold passages of a question) to {self.entities} (all "
+                f"passages), but is {self.context}"
             )
         return self
