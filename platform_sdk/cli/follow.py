@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -268,6 +269,8 @@ def find_remote_run(run: str, namespace: str | None, host: str | None) -> tuple[
             raise
         if local_run(run, namespace, host) is not None:
             raise UserError(f"{run}: a run on this machine; stop it with Ctrl-C where it runs") from error
+        if os.path.exists(run):
+            raise UserError(f"{run}: not a run directory (it contains no recipe.json)", code="run.not-a-run") from error
         raise UserError(f"{run}: no run directory and no run in {RUNS}, and {error}") from error
     found = find_run(server, run, namespace)
     try:

@@ -99,7 +99,7 @@ def load_source(path: Path, *, with_repeated: bool = False) -> Source:
     except IsADirectoryError as error:
         inside = sorted(one.name for one in path.glob("*.yaml") if one.name != "pipeline.yaml")
         example = f", e.g. {inside[0]}" if inside else ""
-        raise ConfigError([Problem(name, "", f"is a directory; name a recipe in it{example}")]) from error
+        raise ConfigError([Problem(name, "", f"is a directory; name a YAML file in it{example}")]) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError([Problem(f"{name}:{line}", "", "is not UTF-8 text")]) from error
