@@ -124,9 +124,20 @@ NO_ANSWER_OPENING = (
 """Error of credit by information gain for a program without ``agent.answer_opening``."""
 
 
+ONLY_TURN = (
+    "is 1, and online.credit is information_gain, which credits the turns before the answer; set it to 2 or more"
+)
+"""Error of credit by information gain for an agent that answers in its only turn."""
+
+
 def no_information_gain(method: str) -> str:
     """Return the error of credit by information gain for a method whose agent has no turns before its answer."""
     return f"is information_gain, but method {method} answers in its only turn; set it to group or gdpo"
+
+
+def no_called_rewards(method: str) -> str:
+    """Return the error of ``others: own`` for a method whose called trajectories have no separate reward."""
+    return f"is own, but method {method} has no rewards for called trajectories; set it to shared or none"
 
 
 CreditChoice = Annotated[

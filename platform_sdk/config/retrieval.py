@@ -45,6 +45,8 @@ _SERVER: dict[str, tuple[set[str], set[str]]] = {
         {"itopk_size", "search_width", "min_iterations", "max_iterations", "team_size"},
     ),
 }
+# Parameters that are no whole numbers.
+_OTHERS = {"sq_type", "refine", "refine_type", "refine_k", "with_raw_data", "build_algo", "cache_dataset_on_device"}
 INDEX_TYPES: dict[Literal["lite", "server"], dict[str, tuple[set[str], set[str]]]] = {"lite": _LITE, "server": _SERVER}
 
 
@@ -270,4 +272,7 @@ class RetrievalSpec(Struct):
             if unknown:
                 remedy = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
                 raise ValueError(f"index.{field}: {self.index.type} has no {', '.join(unknown)}; {remedy}")
+            for name, value in given.items():
+                if name not in _OTHERS and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                    raise ValueError(f"index.{field}: {name} must be a whole number from 0, not {value!r}")
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from platform_sdk.config.struct import Struct
 
@@ -24,6 +24,13 @@ class LoraSpec(Struct):
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="names of the modules with an adapter"
     )
+
+    @field_validator("targets")
+    @classmethod
+    def _names_a_module(cls, value: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        if not value:
+            raise ValueError("targets names no module; name one, or set all-linear")
+        return value
 
 
 class OptimiserSpec(Struct):

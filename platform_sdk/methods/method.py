@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
-from platform_sdk.config.credit import InformationGainSpec, no_information_gain
+from platform_sdk.config.credit import InformationGainSpec, no_called_rewards, no_information_gain
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
@@ -293,10 +293,8 @@ class Method(ABC, Generic[A, E, Res]):
             if opening is None:
                 raise UserError(f"online.credit.type {no_information_gain(self.name)}")
             return InformationGain(online.credit, online.reward, opening)
-        if online.credit.others == "own" and type(self).called_reward is Method.called_reward:
-            raise UserError(
-                f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"
-            )
+        if online.credit.others == "own" and not self.rewards_called:
+            raise UserError(f"online.credit.others {no_called_rewards(self.name)}")
         return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
 
     def opening(self, agent: A) -> str | None:
@@ -306,6 +304,11 @@ class Method(ABC, Generic[A, E, Res]):
     def stops(self, agent: A) -> tuple[str, ...]:
         """Return the strings that end a turn of the agent, in addition to end tokens."""
         return ()
+
+    @property
+    def rewards_called(self) -> bool:
+        """Return True if the trajectories that the main one calls have separate rewards."""
+        return type(self).called_reward is not Method.called_reward
 
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
         """Return the own reward of a trajectory called by the main one; None if it has none."""

@@ -18,9 +18,11 @@ from pydantic import BaseModel
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.credit import (
     NO_ANSWER_OPENING,
+    ONLY_TURN,
     GdpoCreditSpec,
     GroupCreditSpec,
     InformationGainSpec,
+    no_called_rewards,
     no_information_gain,
 )
 from platform_sdk.config.dataset import HUB, DatasetSpec
@@ -138,17 +140,22 @@ def _greedy(recipe: Recipe) -> Iterator[Found]:
 
 
 def _credit(recipe: Recipe) -> Iterator[Found]:
-    own = getattr(recipe.structs.get("agent"), "credit", None)
+    agent = recipe.structs.get("agent")
     for path, online in recipe.models(OnlineSpec):
-        if own is not None and online.credit != GroupCreditSpec():
+        gains = isinstance(online.credit, InformationGainSpec)
+        if getattr(agent, "credit", None) is not None and online.credit != GroupCreditSpec():
             yield (*path, "credit"), "credits whole trajectories, and agent.credit each step; set one of them"
-        elif isinstance(online.credit, InformationGainSpec):
+        elif (gains or online.credit.others == "own") and not any(_method(recipe)):
             from platform_sdk.methods.method import load_method
 
-            method, agent = load_method(recipe.pipeline.document.method), recipe.structs.get("agent")
-            if method.opening(agent) is None:
+            method = load_method(recipe.pipeline.document.method)
+            if gains and method.opening(agent) is None:
                 fault = NO_ANSWER_OPENING if hasattr(agent, "answer_opening") else no_information_gain(method.name)
                 yield (*path, "credit", "type"), fault
+            elif gains and getattr(agent, "max_turns", None) == 1:
+                yield ("agent", "max_turns"), ONLY_TURN
+            elif not gains and not method.rewards_called:
+                yield (*path, "credit", "others"), no_called_rewards(method.name)
 
 
 def _reward_names(recipe: Recipe) -> Iterator[Found]:

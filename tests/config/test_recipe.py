@@ -82,6 +82,7 @@ def test_error_has_the_code_that_all_its_problems_have(recipe: Path) -> None:
         ("spec.learning_rate=nan", "spec.learning_rate: should be a valid number"),
         ("spec.learning_rate=1e9", "spec.learning_rate: should be less than or equal to 10"),
         ("spec.threads=1000000000", "spec.threads: should be less than or equal to 1024"),
+        ("spec.lora={targets: []}", "spec.lora.targets: targets names no module"),
         ("seed=" + "9" * 5000, "exceeds 64 bits"),
         ("seed=1e30", "seed: must be of type integer, but is 1e+30"),
         ("mode=" + "x" * 20_000, "(20000 characters) is not one of the choices"),

@@ -63,6 +63,14 @@ def test_parameters_are_those_of_the_index() -> None:
         RetrievalSpec.model_validate({"index": {"type": "FLAT", "search": {"ef": 16}}})
 
 
+@pytest.mark.parametrize("value", ["x", "16", True, 1.5, -1])
+def test_number_of_an_index_that_is_not_whole_is_refused(value: object) -> None:
+    with pytest.raises(ValidationError, match=r"index.params: nlist must be a whole number from 0, not "):
+        RetrievalSpec.model_validate({"index": {"type": "IVF_FLAT", "params": {"nlist": value}}})
+    refined = {"type": "HNSW_SQ", "params": {"sq_type": "SQ8", "refine": True}, "search": {"refine_k": 1.5}}
+    RetrievalSpec.model_validate({"uri": "http://milvus:19530", "index": refined})
+
+
 @pytest.mark.parametrize(
     ("uri", "says"),
     [

@@ -37,7 +37,8 @@ BEYOND = {
     r"|validation errors? for|^collection needs a retriever service|^processes encode on this machine",
     "retrieval: what the back end has": r"^index\.",
     "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds|^extra\.\w+ must be",
-    "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3",
+    "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3"
+    r"|^targets names no module",
     "online: settings that go together": r"^baseline none keeps|^mini_batches \d+ is above|^normalization constant and"
     r"|^weights are all 0|^scale_logits |^resamples asks the same|has no effect|^clip gspo |^engine_correction "
     r"|^aggregation gdpo ",

@@ -134,12 +134,25 @@ MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s
             "online.credit={type: information_gain}",
             "method arena answers in its only turn; set it to group",
         ),
+        ("arena/world", "online.credit={others: own}", "online.credit.others: is own, but method arena has no rewards"),
+        ("react/world", "online.credit={others: own}", "online.credit.others: is own, but method react has no rewards"),
         ("prograph/world", "online.credit={scale: none}", "credits whole trajectories, and agent.credit each step"),
     ],
 )
 def test_credit_that_does_not_fit_the_method_is_an_error(recipe: str, change: str, message: str) -> None:
     [problem] = errors(load_recipe(HOME / f"pipelines/{recipe}.yaml", [change]))
     assert message in str(problem)
+
+
+def test_own_reward_of_called_trajectories_fits_mujica() -> None:
+    assert errors(load_recipe(HOME / "pipelines/mygo/world-grpo-workers.yaml")) == []
+
+
+def test_information_gain_of_a_single_turn_is_an_error() -> None:
+    changes = ["online.credit={type: information_gain}", "agent.max_turns=1"]
+    [problem] = errors(load_recipe(HOME / "pipelines/react/world.yaml", changes))
+    assert "agent.max_turns: is 1, and online.credit is information_gain" in str(problem)
+    assert errors(load_recipe(HOME / "pipelines/react/world.yaml", changes[1:])) == []
 
 
 def test_information_gain_fits_agents_of_several_turns() -> None:
