@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from platform_sdk.config.code import find_definition, parse_module
+from platform_sdk.config.code import find_definition, parse_module, source_file
 from platform_sdk.config.errors import UserError
 
 STEPS = "platform_sdk.steps"
@@ -69,17 +69,23 @@ def read_interface(component: str) -> Interface:
     if "." not in component and component not in component_names():
         raise UserError(f"there is no component {component}")
     _definition(component, f"{module}:run")
-    return Interface(
-        component, _fields(component, f"{module}:Inputs"), _fields(component, f"{module}:Outputs"), _shows(module)
-    )
+    try:
+        inputs, outputs = (_fields(component, f"{module}:{name}") for name in ("Inputs", "Outputs"))
+    except RecursionError as error:
+        raise UserError(f"component {component}: a model of {module} is its own base class; rename one") from error
+    return Interface(component, inputs, outputs, _shows(component, module))
 
 
-def _shows(module: str) -> tuple[str, ...]:
+def _shows(component: str, module: str) -> tuple[str, ...]:
     """Return the value of a module's ``SHOWS``; empty by default."""
-    for node in parse_module(module).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SHOWS"]:
-            return tuple(ast.literal_eval(node.value))
-    return ()
+    try:
+        node = find_definition(f"{module}:SHOWS")
+    except ValueError:
+        return ()
+    try:
+        return tuple(ast.literal_eval(node.value))  # type: ignore[union-attr, arg-type]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f'component {component}: SHOWS must be a tuple of texts, e.g. ("metrics",)') from error
 
 
 def _fields(component: str, name: str) -> dict[str, Port]:
@@ -123,8 +129,18 @@ def _base(component: str, module: str, base: ast.expr) -> str | None:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
-            return f"{node.module}:{original}"
+            return f"{_imported_module(module, node)}:{original}"
     return f"{module}:{name}"
+
+
+def _imported_module(module: str, node: ast.ImportFrom) -> str:
+    """Return the module that an import in ``module`` names; a relative one begins at the package of ``module``."""
+    if not node.level:
+        return str(node.module)
+    path = source_file(module)
+    outside = node.level - (path is not None and path.name == "__init__.py")
+    package = module.split(".")[: -outside or None]
+    return ".".join([*package, *filter(None, [node.module])])
 
 
 def _definition(component: str, name: str) -> ast.AST:

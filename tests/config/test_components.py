@@ -64,12 +64,34 @@ WHOLE = "class Inputs(StepInputs):\n    a: str\nclass Outputs(StepOutputs):\n   
         ("def run(inputs): ...", "", "defines no function, class or value run"),
         ("class Outputs", "class Output", "defines no function, class or value Outputs"),
         ("x: str", "x: str(", "is not valid Python"),
+        ("Inputs(StepInputs)", "Inputs(Inputs)", "is its own base class"),
+        ("class Inputs", "SHOWS = str(1)\nclass Inputs", r'SHOWS must be a tuple of texts, e.g. \("metrics",\)'),
     ],
 )
 def test_invalid_step_module_is_refused(read: object, old: str, new: str, message: str) -> None:
     assert old in WHOLE
     with pytest.raises(UserError, match=message):
         read(WHOLE.replace(old, new, 1))  # type: ignore[operator]
+
+
+def test_annotated_shows_is_read(read: object) -> None:
+    assert read(f"SHOWS: tuple[str, ...] = ('page',)\n{WHOLE}").shows == ("page",)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("file", "imported"), [("step.py", ".base"), ("step/__init__.py", "..base"), ("step.py", ".")])
+def test_model_may_extend_a_class_of_a_relative_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, imported: str
+) -> None:
+    package = tmp_path / f"ownsteps{next(NUMBER)}"
+    (package / file).parent.mkdir(parents=True)
+    base = f"{HEAD}class Common(StepInputs):\n    seed: int\n"
+    (package / "base.py").write_text(base)
+    (package / "__init__.py").write_text(base if imported == "." else "")
+    step = WHOLE.replace("Inputs(StepInputs)", "Inputs(Common)")
+    (package / file).write_text(f"{HEAD}from {imported} import Common\n{step}")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert list(read_interface(f"{package.name}.step").inputs) == ["run_dir", "seed", "a"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "own.nothing"])
