@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition, import_definition
 from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
+from platform_sdk.config.urls import check_address
 from platform_sdk.credentials import refuse_credentials
 
 _MODEL_NAME = re.compile(r"[^\s{}<>$*?\"'|;]+")  # a path or a hub name; a template's placeholder is neither
@@ -221,18 +221,22 @@ class RetrievalSpec(Struct):
         if "://" not in value:
             if not value.endswith(".db"):
                 raise ValueError(f"{value!r} is neither a server (http://host:19530) nor a path that ends in .db")
-        elif urlsplit(value).scheme not in ("http", "https", "tcp"):
+        elif not value.lower().startswith(("http://", "https://", "tcp://")):
             raise ValueError(f"{value!r}: a Milvus server's address starts with http://, https:// or tcp://")
+        else:
+            check_address(value)
         return refuse_credentials(value, "put user:password into the environment variable that token_env names")
 
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, value: str | None) -> str | None:
-        if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
-            raise ValueError(f"{value!r}: a retriever service's address is http://host:port or https://host:port")
         if value is None:
             return None
-        return refuse_credentials(value, "put the token into the environment variable that url_token_env names")
+        if not value.lower().startswith(("http://", "https://")):
+            raise ValueError(f"{value!r}: a retriever service's address is http://host:port or https://host:port")
+        return refuse_credentials(
+            check_address(value), "put the token into the environment variable that url_token_env names"
+        )
 
     @field_validator("encoder")
     @classmethod
@@ -241,9 +245,9 @@ class RetrievalSpec(Struct):
             raise ValueError(f"{value!r} is neither a directory nor a name on the Hugging Face hub, e.g. BAAI/bge-m3")
         if value is not None and value.startswith("openai:"):
             model, _, url = value.removeprefix("openai:").partition("@")
-            if not model or urlsplit(url).scheme not in ("http", "https"):
+            if not model or not url.lower().startswith(("http://", "https://")):
                 raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, e.g. openai:bge-m3@http://host/v1")
-            refuse_credentials(url, "put the key into the environment variable that api_key_env names")
+            refuse_credentials(check_address(url), "put the key into the environment variable that api_key_env names")
         return value
 
     @model_validator(mode="after")

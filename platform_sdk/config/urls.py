@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from platform_sdk.credentials import refuse_credentials
 
-HttpUrl = Annotated[str, Field(pattern=r"^https?://\S+$")]
+
+def check_address(url: str) -> str:
+    """Return the URL of a server.
+
+    Raises:
+        ValueError: it has no host, or a port that cannot exist.
+    """
+    try:
+        valid = bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(f"{url!r} has no valid host and port; write http://host:port")
+    return url
+
+
+HttpUrl = Annotated[str, Field(pattern=r"^https?://\S+$"), AfterValidator(check_address)]
 
 
 def no_credentials(remedy: str) -> AfterValidator:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.retrieval import INDEX_TYPES, RetrievalSpec
 from platform_sdk.config.source import ConfigError
@@ -82,6 +83,15 @@ def test_number_of_an_index_that_is_not_whole_is_refused(value: object) -> None:
 def test_addresses_are_checked(uri: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         RetrievalSpec(uri=uri)
+
+
+@pytest.mark.parametrize("address", ["http://host:abc", "http://host:99999", "http://:80", "http://[::1"])
+def test_address_without_a_valid_host_and_port_is_refused(address: str) -> None:
+    for field, value in (("url", address), ("uri", address), ("encoder", f"openai:m@{address}")):
+        with pytest.raises(ValidationError, match="has no valid host and port; write http://host:port"):
+            RetrievalSpec.model_validate({field: value})
+    with pytest.raises(ValidationError, match="has no valid host and port; write http://host:port"):
+        JudgeSpec(url=address, model="m")
 
 
 @pytest.mark.parametrize("name", ["openai:", "openai:model", "openai:@http://x/v1", "openai:model@x/v1"])

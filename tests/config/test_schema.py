@@ -31,7 +31,8 @@ BEYOND = {
     r"|^labels is for",
     "world: a context that holds the gold passages": r"^context: ",
     "credentials in a recipe": r"user:password@|is not a setting|must not hold",
-    "addresses": r": an endpoint is named|: a Milvus server's address|is neither a server|service's address is",
+    "addresses": r": an endpoint is named|has no valid host and port"
+    r"|: a Milvus server's address|is neither a server|service's address is",
     "retrieval: its method, and that method's settings": r"there is no retrieval method|names no module|is refused"
     r"|cannot be found|settings need a method|there is no setting"
     r"|validation errors? for|^collection needs a retriever service|^processes encode on this machine",
