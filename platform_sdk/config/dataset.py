@@ -114,7 +114,8 @@ class DatasetSpec(Struct):
             counted = ("train_questions", "eval_questions", "seed", "context_passages", "skip_invalid", "world")
             own = {"world": ("corpus", "context_passages"), "mixed": counted}[self.format]
             foreign = ("train", "eval", "triples", "labels", "licence", *own)
-            if given := [name for name in foreign if getattr(self, name)]:
+            default = {name: field.default for name, field in type(self).model_fields.items()}
+            if given := [name for name in foreign if getattr(self, name) != default[name]]:
                 reason = "is generated" if self.format == "world" else "takes its questions from its mixture"
                 raise ValueError(f"format {self.format} {reason}; remove {', '.join(given)}")
         if (self.format == "mixed") != bool(self.mixture):

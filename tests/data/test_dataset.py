@@ -169,6 +169,10 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        (
+            {"format": "mixed", "mixture": [{"format": "jsonl", "eval": "x"}], "train_questions": 0},
+            "format mixed takes its questions from its mixture; remove train_questions",
+        ),
         ({"format": "world", "train": "x"}, "format world is generated; remove train"),
         ({"format": "world", "context_passages": 3}, "format world is generated; remove context_passages"),
         ({"format": "nq", "train": "x", "world": {}}, "world is for format world"),
