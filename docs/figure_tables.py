@@ -72,6 +72,24 @@ class Recall:
 
 
 @dataclass(frozen=True)
+class Script:
+    """Rows that a benchmark prints; it reads the data sets in ``HOPFORGE_DATA``."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    def shown(self) -> list[str]:
+        return [f"python {shlex.join(self.arguments)}"]
+
+    def record(self, printed: str) -> Record:
+        return {"rows": [line for line in printed.splitlines() if line.startswith("|")]}
+
+    def render(self, records: Mapping[str, Record]) -> list[str]:
+        rows: list[str] = records[self.name]["rows"]
+        return rows
+
+
+@dataclass(frozen=True)
 class Kept:
     """Rows that were written by hand from the output of a command, and are kept as they were."""
 

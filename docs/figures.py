@@ -22,7 +22,7 @@ from pathlib import Path
 
 from figure_runs import costs_of
 from figure_studies import HOME, Record, StudyCost, StudyTable
-from figure_tables import KS, Kept, Recall, Summary
+from figure_tables import KS, Kept, Recall, Script, Summary
 
 RECORD = HOME / "docs/figures.json"
 IMAGES = HOME / "docs/images"
@@ -84,7 +84,7 @@ WORLD = (
 )  # fmt: skip
 # Studies whose rows are compared at equal rollouts.
 BUDGETS = ("credit-tuning", "credit", "grpo-tuning", "grpo")
-FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
+FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = {
     figure.name: figure
     for figure in (
         SUMMARY,
@@ -97,8 +97,8 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Kept] = {
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
         Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
-        Kept("retrieval-linked", "the methods' code on the development questions, as the text describes"),
-        Kept("retrieval-linked-checks", "the methods' code on training questions, as the text describes"),
+        Script("retrieval-linked", ("benchmarks/linked_recall.py", "--split", "dev")),
+        Script("retrieval-linked-checks", ("benchmarks/linked_recall.py", "--split", "train")),
         Kept("retrieval-graphs", "hopforge recall with the recipes that the text names"),
         Kept("retrieval-encoder", "hopforge recall with the recipes that the text names"),
         Kept("retrieval-shown", "hopforge recall with the recipes that the text names"),
@@ -136,12 +136,15 @@ def outside(text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
     return [*headers, *(" ".join(found[0].split()) + ")" for found in scores)]
 
 
-def measure(figure: StudyTable | Recall, folder: Path) -> Record:
+def measure(figure: StudyTable | Recall | Script, folder: Path) -> Record:
     """Run a figure's commands, and return its record.
 
     Raises:
         CalledProcessError: a command failed.
     """
+    if isinstance(figure, Script):
+        line = [sys.executable, *figure.arguments]
+        return figure.record(subprocess.run(line, cwd=HOME, stdout=subprocess.PIPE, check=True, text=True).stdout)
     printed = []
     for command in figure.commands(folder):
         line = [sys.executable, "-m", "platform_sdk.cli", *command]
@@ -203,7 +206,7 @@ def main() -> None:
     )
     parser.add_argument("--render", action="store_true", help="rewrite pages and pictures from the record")
     given = parser.parse_args()
-    measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall)}
+    measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall | Script)}
     names = dict.fromkeys(name for given_name in given.names for name in _measured_for(given_name))
     if unknown := [name for name in names if name not in measured]:
         parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")

@@ -7,8 +7,8 @@ minutes), so that a chain of two hops succeeds often enough to learn from. C is 
 ``… arena-reading D --start C`` teaches ARENA's form by an agent without fault (12 minutes), ``… arena E --start D`` its
 mistakes (3 minutes). E is ``hopforge:world-base-arena``.
 
-``… prograph-reading D --start C`` and ``… prograph E --start D`` do the same for ProGraph-R1's turns (10 and 2 minutes).
-E is ``hopforge:world-base-prograph``.
+``… prograph-reading D --start C`` and ``… prograph E --start D`` do the same for ProGraph-R1's turns (10 and 2
+minutes). E is ``hopforge:world-base-prograph``.
 
 ``… react-reading D --start C`` and ``… react E --start D`` do the same for ReAct with search and calculator. E is
 ``hopforge:world-base-react``.
