@@ -54,7 +54,7 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """
     make_folder(path.parent)
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is a directory or a device, not a file that can be replaced; {WRITABLE}")
+        raise UserError(f"{path}: is a directory or a device, not a file; choose another path")
     # Pods on a shared volume can have equal process ids, as do threads of a process.
     owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{owner}.tmp")
@@ -250,13 +250,21 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, end)
 
 
+def append(stream: IO[bytes], path: Path, content: bytes) -> None:
+    """Append to an open file, durably; for an empty file, which may be new, its folder is flushed too."""
+    empty = os.fstat(stream.fileno()).st_size == 0
+    stream.write(content)
+    stream.flush()
+    os.fsync(stream.fileno())
+    if empty:
+        sync(path.parent)
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, durably."""
     try:
         with path.open("ab") as stream:
-            stream.write(line.encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+            append(stream, path, line.encode() + b"\n")
     except OSError as error:
         name_file(error, path)
         raise

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import append_line, read_object, storage_error, whole_lines, write_text, writing
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.log.chain import Log, Statement
 
 
 @pytest.mark.parametrize(
@@ -88,3 +92,31 @@ def test_full_disk_is_reported_with_the_file_of_the_line() -> None:
     with pytest.raises(OSError, match="No space") as caught:
         append_line(Path("/dev/full"), "a line")
     assert str(storage_error(caught.value)).startswith("/dev/full: cannot be written: No space left")
+
+
+def _appended_line(path: Path) -> None:
+    append_line(path / "events.jsonl", "a line")
+
+
+def _first_entry(path: Path) -> None:
+    manifest.record(path, "run started", {})
+
+
+def _first_statement(path: Path) -> None:
+    Log(path / "log.jsonl").append(Statement(event="run ended", run="r", start="0" * 64, head=f"1:{'0' * 64}"))
+
+
+@pytest.mark.parametrize("write", [_appended_line, _first_entry, _first_statement])
+def test_first_append_flushes_the_file_and_then_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(Path(f"/proc/self/fd/{handle}").readlink()))
+    write(tmp_path)
+    [file] = tmp_path.iterdir()
+    assert flushed == [file, tmp_path]
+
+
+def test_writing_to_a_device_asks_for_another_path() -> None:
+    with pytest.raises(UserError, match="^/dev/null: is a directory or a device, not a file; choose another path$"):
+        write_text(Path("/dev/null"), "text")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,7 @@ from pydantic import Field, ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.data.terms import Terms
-from platform_sdk.files import REMEDY, read_regular, whole_lines
+from platform_sdk.files import REMEDY, append, read_regular, whole_lines
 from platform_sdk.run_dir import RunDir
 
 FILE_NAME = RunDir.manifest
@@ -174,9 +173,7 @@ def record(
         body["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         body["previous"] = entries[-1].hash if entries else GENESIS
         entry = Entry(**body, hash=digest_of(body))
-        stream.write(entry.line() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+        append(stream, path, entry.line() + b"\n")
         return entry
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
-from platform_sdk.files import REMEDY, name_file
+from platform_sdk.files import REMEDY, append, name_file
 from platform_sdk.tracking.manifest import GENESIS, digest_of
 
 FILE_NAME = "log.jsonl"
@@ -176,12 +176,9 @@ class Log:
                 owner = self._owners.get(statement.start, team)
                 if owner != team:
                     raise NotOwnerError(f"the run {statement.start[:16]}… belongs to another team")
-                entry = self.chain.statements.get(_key(statement, team))
-                if entry is None:
-                    entry = self.chain.follow(statement, team)
-                    stream.write(entry.line() + b"\n")
-                    stream.flush()
-                os.fsync(stream.fileno())
+                known = self.chain.statements.get(_key(statement, team))
+                entry = known or self.chain.follow(statement, team)
+                append(stream, self.path, b"" if known else entry.line() + b"\n")
                 self._catch_up(stream)
                 return entry
         except OSError as error:
