@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from platform_sdk.tracking.log.approvers import approval_of, decisions, shown
 from platform_sdk.tracking.log.chain import APPROVED, WITHDRAWN, LogEntry, stated
 from platform_sdk.tracking.log.client import open_log
 from platform_sdk.tracking.log.keys import SigningKey
+from platform_sdk.tracking.provenance import user_name
 from platform_sdk.tracking.store import store_uri
 from platform_sdk.tracking.store_errors import store_errors
 from platform_sdk.tracking.stored import Store
@@ -32,13 +32,18 @@ def approve(
         note: Reason for the decision.
         name: Name of the approver; by default the user of this process. Without a key it is a claim.
         key: Key that signs the decision.
-        withdraw: Withdraw an approval. This does not need an unaltered run.
+        withdraw: Withdraw an approval. This needs neither an unaltered run nor its directory.
 
     Raises:
         UserError: there is no such model, a verification finds something, or the model is not approved.
     """
     version = registered_model(model, folder)
-    run_dir = find_run_dir(version.run_id, folder).resolve()
+    try:
+        run_dir = find_run_dir(version.run_id, folder).resolve()
+    except UserError:
+        if not withdraw:
+            raise
+        run_dir = folder.resolve() / version.run_id  # removed; its log and store are those of its folder
     if not withdraw:
         _require_whole(model, folder)
     log = open_log(run_dir.parent)
@@ -59,7 +64,7 @@ def approve(
         run, start, head = log.named(run_dir), entries[0].hash, entries[-1].head
     unsigned = stated(
         event=WITHDRAWN if withdraw else APPROVED, run=run, start=start, head=head, weights=version.weights,
-        model=version.name, version=version.version, who=name or getpass.getuser(), note=note,
+        model=version.name, version=version.version, who=name or user_name(), note=note,
         at=datetime.now(UTC).isoformat(timespec="milliseconds"), key="" if key is None else key.fingerprint,
     )  # fmt: skip
     statement = unsigned if key is None else unsigned.model_copy(update={"signature": key.sign(unsigned.content())})

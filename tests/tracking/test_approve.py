@@ -71,6 +71,20 @@ def test_approval_is_logged_shown_as_a_claim_and_withdrawn(folder: Path) -> None
     assert found(folder) == (0, set())
 
 
+def test_approval_of_a_removed_runs_model_is_withdrawn(folder: Path) -> None:
+    assert approve(folder).exit_code == 0
+    removed = CliRunner().invoke(app, ["remove", RUN, "--whole", "--note", "Space.", "--folder", str(folder)])
+    assert removed.exit_code == 0, removed.exception
+    assert "no run directory" in str(approve(folder).exception)
+    done = approve(folder, "--withdraw")
+    assert done.exit_code == 0, done.exception
+    approved, _, withdrawn = Log(folder / FILE_NAME).read().entries[1:]
+    assert (withdrawn.event, withdrawn.start, withdrawn.head) == ("approval withdrawn", approved.start, approved.head)
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    assert "approved" not in client.get_registered_model("small").aliases
+    assert client.get_model_version("small", "1").tags["approved"].startswith("approval withdrawn by")
+
+
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """Order of the curve's group: with (r, s), (r, ORDER - s) is a valid signature too."""
 
