@@ -33,6 +33,8 @@ def remove(
     from platform_sdk.tracking.listing import find_run_dir, row_of
     from platform_sdk.tracking.removal import remove_files, remove_run
 
+    if not run or path == "":
+        raise UserError("remove: an argument is empty; name the run, and the file or folder to remove")
     if (path is None) != whole:
         raise UserError("remove: name either a file or folder of the run, or --whole for the whole run directory")
     run_dir = find_run_dir(run, folder)

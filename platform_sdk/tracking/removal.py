@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import shutil
@@ -18,6 +17,7 @@ from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.log.chain import FILES_REMOVED, RUN_REMOVED, LogEntry, stated
 from platform_sdk.tracking.log.client import AnyLog, open_log
 from platform_sdk.tracking.opened import RECIPE, open_run
+from platform_sdk.tracking.provenance import user_name
 from platform_sdk.tracking.removed import RECORD, is_in
 from platform_sdk.tracking.seals import last_entries
 
@@ -57,7 +57,7 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
     entry = _recorded(log, opened.entries[0].hash, inside, digest) or log.send(
         stated(
             event=FILES_REMOVED, run=log.named(run_dir), start=opened.entries[0].hash, head=opened.entries[-1].head,
-            path=inside, digest=digest, who=name or getpass.getuser(), note=note, at=_now(),
+            path=inside, digest=digest, who=name or user_name(), note=note, at=_now(),
         )
     )  # fmt: skip
     drop_torn_line(run_dir / RECORD)
@@ -84,7 +84,7 @@ def remove_run(run_dir: Path, note: str, *, name: str = "") -> LogEntry:
     entry = log.send(
         stated(
             event=RUN_REMOVED, run=log.named(run_dir), start=entries[0].hash, head=entries[-1].head,
-            who=name or getpass.getuser(), note=note, at=_now(),
+            who=name or user_name(), note=note, at=_now(),
         )
     )  # fmt: skip
     for record in (run_file(run_dir), run_dir / RECIPE, run_dir / manifest.FILE_NAME):  # what is left is no run
@@ -114,7 +114,10 @@ def explains(entry: LogEntry, sealed: Mapping[str, str], name: str) -> bool:
 def _in_run(run_dir: Path, path: str) -> str:
     """Return a path relative to the run directory, which may be given from the current directory too."""
     here = Path(os.path.abspath(path))
-    return (here.relative_to(run_dir) if here.is_relative_to(run_dir) else Path(os.path.normpath(path))).as_posix()
+    for place in (here, here.parent.resolve() / here.name):  # the run directory may be named through a link
+        if place.is_relative_to(run_dir):
+            return place.relative_to(run_dir).as_posix()
+    return Path(os.path.normpath(path)).as_posix()
 
 
 def _below(sealed: Mapping[str, str], path: str) -> dict[str, str]:

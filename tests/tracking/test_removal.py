@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
@@ -92,6 +94,36 @@ def test_path_without_a_seal_is_refused_and_nothing_is_removed(folder: Path, pat
     with pytest.raises(UserError, match=message):
         raise done.exception
     assert contents(folder) == before
+
+
+def test_empty_argument_is_refused_inside_a_phase_and_inside_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(folder)
+    monkeypatch.chdir(folder / RUN / "eval-start")
+    assert "an argument is empty" in str(remove(folder, "").exception)
+    monkeypatch.chdir(folder / RUN)
+    assert "an argument is empty" in str(remove(folder, "--whole", run="").exception)
+    assert contents(folder) == before
+
+
+def test_path_through_a_link_to_the_folder_of_the_run_is_removed(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    done = remove(folder, str(link / RUN / ROLLOUTS))
+    assert done.exit_code == 0, done.exception
+    assert Log(folder / FILE_NAME).read().entries[-1].path == ROLLOUTS
+    assert not (folder / RUN / ROLLOUTS).exists()
+
+
+def test_user_without_a_name_is_recorded_by_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", Mock(side_effect=KeyError("uid not found")))  # as in a pod
+    approved = CliRunner().invoke(app, ["approve", "small/1", "--note", "Read.", "--folder", str(folder)])
+    for done in (approved, remove(folder, ROLLOUTS), remove(folder, "--whole")):
+        assert done.exit_code == 0, done.exception
+    assert [entry.who for entry in Log(folder / FILE_NAME).read().entries[1:]] == [str(os.getuid())] * 3
 
 
 def test_altered_run_and_unwritable_log_are_refused_and_nothing_is_removed(
