@@ -6,7 +6,9 @@ The delivery is the same code that delivers to MLflow, so the expected contents 
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from pathlib import Path
@@ -114,7 +116,7 @@ class Memory:
     ) -> None:  # fmt: skip
         run = self.runs[run_id]
         for metric in metrics or ():
-            point = (metric.step, metric.timestamp, metric.value)
+            point = (metric.step, metric.timestamp, comparable(metric.value))
             run.metrics.setdefault(metric.key, set()).add(point)
             if metric.model_id is not None:
                 self.models[metric.model_id].metrics.setdefault(metric.key, set()).add(point)
@@ -180,6 +182,11 @@ class Memory:
 
     def _version(self, number: str) -> StoredVersion:
         return next(version for version in self.versions if version.version == number)
+
+
+def comparable(value: float) -> float:
+    """Return a metric's value for comparison: one object for every NaN, and infinity as MLflow stores it."""
+    return math.nan if math.isnan(value) else min(max(value, -sys.float_info.max), sys.float_info.max)
 
 
 def dataset_key(used: Any) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact location of an experiment: next to an SQLite store; None for a server, which decides."""
     if not uri.startswith("sqlite:///"):
         return None
-    return (Path(uri.removeprefix("sqlite:///")).parent / ARTIFACTS / experiment).as_uri()
+    return (Path(uri.removeprefix("sqlite:///")).absolute().parent / ARTIFACTS / experiment).as_uri()
 
 
 @contextmanager

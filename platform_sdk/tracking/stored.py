@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
-from platform_sdk.tracking.replay import StoredModel, StoredRun, StoredVersion, dataset_key
+from platform_sdk.tracking.replay import StoredModel, StoredRun, StoredVersion, comparable, dataset_key
 from platform_sdk.tracking.server import Server
 from platform_sdk.tracking.store import ARTIFACTS
 
@@ -163,11 +163,10 @@ class Store:
 
     def _points(self, run_id: str, name: str, latest: float) -> set[tuple[int, int, float]]:
         """Return the points of a metric; with the latest value, which MLflow stores apart, if it is another."""
-        points = {(one.step, one.timestamp, one.value) for one in self.client.get_metric_history(run_id, name)}
-        if not points or max(points)[2] != latest:
-            step, time = max(points)[:2] if points else (0, 0)
-            points.add((step, time, latest))
-        return points
+        history = self.client.get_metric_history(run_id, name)
+        points = {(one.step, one.timestamp, comparable(one.value)) for one in history}
+        last, value = max(points, default=(0, 0)), comparable(latest)
+        return points if value in last[2:] else points | {(last[0], last[1], value)}
 
 
 def artifact_matches(path: Path, expected: Any, accepted: set[str]) -> bool:
@@ -176,12 +175,12 @@ def artifact_matches(path: Path, expected: Any, accepted: set[str]) -> bool:
         return sha256(path) in {expected, *accepted}
     try:
         return bool(json.loads(path.read_bytes()) == expected)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
 def _by_name(metrics: Any) -> dict[str, set[tuple[int, int, float]]]:
     found: dict[str, set[tuple[int, int, float]]] = {}
     for one in metrics:
-        found.setdefault(one.key, set()).add((one.step, one.timestamp, one.value))
+        found.setdefault(one.key, set()).add((one.step, one.timestamp, comparable(one.value)))
     return found

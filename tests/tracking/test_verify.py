@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import sqlite3
@@ -176,6 +177,41 @@ def test_a_run_of_format_1_is_whole_after_its_steps_ran_again(tmp_path: Path) ->
             step.log_rollouts(run_dir / phase / "rollouts.jsonl", sources=RewardSources(method="mygo"))
     finish_run(run_dir, "FINISHED")
     assert verify_run(run_dir).findings == ()
+
+
+def test_run_whose_metrics_are_not_finite_is_whole_until_one_is_edited(tmp_path: Path) -> None:
+    run_dir = tmp_path / RUN
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train-warmup") as step:
+        for number, (loss, norm) in enumerate([(math.nan, math.inf), (1.0, -math.inf), (math.nan, 2.0)]):
+            step.log_metrics({"loss": loss, "norm": norm}, iteration=number)
+    finish_run(run_dir, "FINISHED")
+    assert verify_run(run_dir).findings == ()
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("update metrics set is_nan = 0 where key = 'loss' and step = 0")
+    database.close()
+    assert found(run_dir) == {
+        ("altered", f"MLflow run {name}: metric loss") for name in ("small", "small/train-warmup")
+    }
+
+
+def test_run_in_a_store_with_a_relative_path_is_delivered_next_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    write_small_run(tmp_path / "runs" / RUN)
+    assert verify_run(tmp_path / "runs" / RUN).findings == ()
+    assert [*tmp_path.glob("mlartifacts/mygo/*/artifacts/report.html")]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"{}"])
+def test_recipe_replaced_in_mlflow_is_named(folder: Path, content: bytes) -> None:
+    [path] = folder.glob("mlartifacts/*/*/artifacts/recipe.json")
+    path.write_bytes(content)
+    assert found(folder / RUN) == {("altered", "MLflow run small: artifact recipe.json")}
 
 
 def test_an_artifact_edited_in_mlflow_is_named_and_nothing_else(folder: Path) -> None:
