@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,9 @@ DIFF_OPTIONS = (
     "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--binary", "--no-color", "--no-ext-diff",
     "--no-textconv",
 )  # fmt: skip
+
+REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+"""Environment variables with which git reads another repository, e.g. in the hook of one."""
 
 
 class Provenance(Struct):
@@ -75,12 +79,11 @@ def provenance(place: Mapping[str, str] | None = None, images: Mapping[str, str]
     checkout = own_checkout()
     commit = (_git(checkout, "rev-parse", "HEAD") or b"").decode().strip() if checkout else ""
     changes = _git(checkout, "status", "--porcelain") if checkout and commit else None
-    packages = {str(package.metadata["Name"]): package.version for package in metadata.distributions()}
     return Provenance(
         commit=commit or os.environ.get(COMMIT) or None,
         dirty=None if changes is None else bool(changes.strip()),
         python=platform.python_version(),
-        packages=dict(sorted(packages.items())),
+        packages=_packages(),
         hardware=_hardware(),
         version=metadata.version("hopforge"),
         source=source_digest(Path(platform_sdk.__file__).parent),
@@ -89,6 +92,16 @@ def provenance(place: Mapping[str, str] | None = None, images: Mapping[str, str]
         place=dict(place or {}),
         images=dict(images or {}),
     )
+
+
+def _packages() -> dict[str, str]:
+    """Return the versions of the installed packages; of several on the path, the first one, which is imported."""
+    found: dict[str, str] = {}
+    for package in metadata.distributions():
+        with suppress(FileNotFoundError):  # a folder that an interrupted installation left; some readers give no name
+            if package.metadata["Name"]:
+                found.setdefault(package.metadata["Name"], package.version)
+    return dict(sorted(found.items()))
 
 
 def own_checkout() -> Path | None:
@@ -195,8 +208,10 @@ def _processor() -> str:
 
 def _git(checkout: Path, *arguments: str, status: int = 0) -> bytes | None:
     """Return the output of a git command in a checkout; None if it fails, i.e. its exit status is not ``status``."""
+    environment = {name: value for name, value in os.environ.items() if name not in REPOSITORY}
+    command = ["git", "-C", str(checkout), *arguments]
     try:
-        done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, timeout=30, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == status else None

@@ -13,7 +13,7 @@ import pytest
 import platform_sdk
 from platform_sdk.tracking import manifest, start_run
 from platform_sdk.tracking.manifest import Entry
-from platform_sdk.tracking.provenance import seeds_of, source_digest
+from platform_sdk.tracking.provenance import provenance, seeds_of, source_digest
 from platform_sdk.tracking.verify import verify_run
 
 RECIPE = {"pipeline": "mygo", "name": "small", "parameters": {"seed": 3}}
@@ -97,6 +97,29 @@ def test_an_installation_without_git_has_a_source_digest_and_the_images_commit(
     assert start.outputs == ()
     monkeypatch.setenv("HOPFORGE_COMMIT", "c" * 40)
     assert started(installed, tmp_path / "other").origin["commit"] == "c" * 40
+
+
+def test_commit_is_the_codes_own_in_the_hook_of_another_repository(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    start = started(checkout, tmp_path / "run")
+    monkeypatch.delenv("GIT_DIR")
+    assert start.origin["commit"] == git(checkout, "rev-parse", "HEAD").strip()
+    assert start.outputs == ()
+
+
+def test_recorded_packages_are_the_imported_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = provenance().packages
+    (tmp_path / "~orch-1.0.dist-info").mkdir()  # as an interrupted installation leaves it
+    shadowed = tmp_path / "pydantic-0.1.dist-info"
+    shadowed.mkdir()
+    (shadowed / "METADATA").write_text("Name: pydantic\nVersion: 0.1\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert provenance().packages == imported
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path[:-1]])
+    assert provenance().packages == imported | {"pydantic": "0.1"}
 
 
 def test_seeds_are_found_by_their_dotted_names() -> None:
