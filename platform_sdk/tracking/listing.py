@@ -9,13 +9,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY, read_object
+from platform_sdk.files import REMEDY, open_regular, read_object
 from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, PhaseDir
 from platform_sdk.tracking.journal import (
     DIGEST,
@@ -164,7 +165,7 @@ def _status(run_dir: Path, states: list[Event]) -> str:
 
 def _is_followed(run_dir: Path) -> bool:
     """Return True if a follower process, which ends with the run's process, delivers the run to MLflow."""
-    with (run_dir / FOLDER / LOCK_FILE).open("a+b") as lock:
+    with suppress(FileNotFoundError), open_regular(run_dir / FOLDER / LOCK_FILE) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -262,5 +263,6 @@ def find_run_dir(reference: str, folder: Path) -> Path:
 def _with_id(run_id: str, folder: Path) -> Iterator[Path]:
     for state in folder.glob(f"*/{FOLDER}/{STATE_FILE}"):
         run_dir = state.parent.parent
-        if (run_dir / RECIPE).is_file() and _run_id(run_dir) == run_id:
-            yield run_dir
+        with suppress(UserError):  # the record of another run is damaged
+            if (run_dir / RECIPE).is_file() and _run_id(run_dir) == run_id:
+                yield run_dir

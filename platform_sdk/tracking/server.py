@@ -40,8 +40,11 @@ class Server:
     """
 
     def __init__(self, uri: str, workspace: str | None = None) -> None:
-        parts = urlsplit(uri.rstrip("/"))
         self.name = without_credentials(uri)
+        try:
+            parts = urlsplit(uri.rstrip("/"))
+        except ValueError as error:
+            raise self._error(str(error)) from error
         self._base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         self._headers = {"Content-Type": "application/json"}
         user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
@@ -49,7 +52,7 @@ class Server:
         if user:
             token = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
-        elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN") or _account_token():
+        elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip() or _account_token():
             self._headers["Authorization"] = f"Bearer {bearer}"
         if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
@@ -128,7 +131,10 @@ class Server:
         found = self._request(f"{API}/runs/get?{urlencode({'run_id': run_id})}")
         if not found:
             return None
-        return {tag["key"]: tag["value"] for tag in found["run"]["data"].get("tags", ())}
+        try:
+            return {tag["key"]: tag["value"] for tag in found["run"]["data"].get("tags", ())}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._error("the answer is not MLflow's") from error
 
     def metric_history(self, run_id: str, name: str) -> list[dict[str, Any]]:
         """Return all values of a run's metric, each with its ``step`` and ``value``.
@@ -142,10 +148,10 @@ class Server:
     def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self._base}/api/{path}", content, self._headers)
+        request, tls = Request(f"{self._base}/api/{path}", content, self._headers), _tls()
         try:
-            with urlopen(request, timeout=TIMEOUT, context=_tls()) as answer:
-                found = json.load(answer)
+            with urlopen(request, timeout=TIMEOUT, context=tls) as answer:
+                text = answer.read()
         except HTTPError as error:
             message = _message(error)
             if error.code in (400, 404) and body is None:
@@ -155,7 +161,11 @@ class Server:
             reason = getattr(error, "reason", error)
             slow = isinstance(reason, TimeoutError | socket.timeout)
             raise self._error(f"no answer within {TIMEOUT:.0f} s" if slow else str(reason)) from error
-        except ValueError as error:
+        except ValueError as error:  # not quoted: it may hold the token
+            raise self._error("the address or the token has characters that HTTP does not allow") from error
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise self._error("the answer is not JSON") from error
         if not isinstance(found, dict):
             raise self._error("the answer is not a JSON object")
@@ -175,13 +185,21 @@ def _account_token() -> str:
 def _message(error: HTTPError) -> str:
     try:
         return str(json.load(error)["message"])
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException, RecursionError):
         return ""
 
 
 def _tls() -> ssl.SSLContext:
-    """Return the TLS settings from MLflow's environment variables."""
-    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    """Return the TLS settings from MLflow's environment variables.
+
+    Raises:
+        UserError: the file of certificates cannot be read or is not PEM.
+    """
+    path = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
+    try:
+        context = ssl.create_default_context(cafile=path)
+    except OSError as error:  # ssl.SSLError too
+        raise UserError(f"MLFLOW_TRACKING_SERVER_CERT_PATH: {path}: {error.strerror}; name a PEM file") from error
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

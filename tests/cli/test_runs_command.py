@@ -16,7 +16,7 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.journal import Journal, run_file, step_file
-from platform_sdk.tracking.listing import row_of, server_rows, tracking_server
+from platform_sdk.tracking.listing import find_run_dir, row_of, server_rows, tracking_server
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.sealing import sealed
 
@@ -88,6 +88,20 @@ def test_run_whose_process_died_is_listed_as_killed(folder: Path) -> None:
     assert row_of(folder / "first").status == "KILLED"
 
 
+def test_listing_a_killed_run_creates_no_file(folder: Path) -> None:
+    Journal(run_file(folder / "first")).append("started", name="first", delivery="follower")
+    before = sorted(folder.rglob("*"))
+    assert row_of(folder / "first").status == "KILLED"
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_run_is_found_by_its_id_although_the_record_of_another_is_damaged(folder: Path) -> None:
+    shutil.copytree(folder / "first", folder / "a damaged one")
+    (folder / "a damaged one/tracking/mlflow.json").write_text("{")
+    (folder / "first/tracking/mlflow.json").write_text(json.dumps({"run_id": "0123"}))
+    assert find_run_dir("0123", folder) == folder / "first"
+
+
 def test_damaged_run_is_reported_and_the_others_are_listed(folder: Path) -> None:
     (folder / "second" / "tracking").mkdir(parents=True)
     run_file(folder / "second").write_text("no journal\n")
@@ -120,6 +134,36 @@ def test_server_that_is_down_is_reported_in_one_sentence() -> None:
     assert message.startswith("error: MLflow server http://127.0.0.1:1: ")
     assert "check MLFLOW_TRACKING_URI" in message
     assert loaded == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("MLFLOW_TRACKING_URI", "http://[::1", r"Invalid IPv6 URL; check MLFLOW_TRACKING_URI"),
+        ("MLFLOW_TRACKING_URI", "http://127.0.0.1:1/mlflöw", "the address or the token has characters that HTTP does"),
+        ("MLFLOW_TRACKING_TOKEN", "sec\nret", "the address or the token has characters that HTTP does"),
+        ("MLFLOW_TRACKING_SERVER_CERT_PATH", "/absent.pem", "^MLFLOW_TRACKING_SERVER_CERT_PATH: /absent.pem: No such"),
+    ],
+)
+def test_setting_of_the_server_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://127.0.0.1:1")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=message) as error:
+        find_run_dir("0123", Path("absent"))
+    assert "sec" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [({"status": "ok"}, "the answer is not MLflow's"), ("[" * 100_000, "is not JSON"), ("\xe9", "is not JSON")],
+)
+def test_server_that_is_not_mlflow_is_reported(monkeypatch: pytest.MonkeyPatch, answer: object, message: str) -> None:
+    with HttpServer(lambda request: (200, answer)) as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+        with pytest.raises(UserError, match=f"^MLflow server {server.url}: .*{message}; check MLFLOW_TRACKING_URI$"):
+            find_run_dir("0123", Path("absent"))
 
 
 def test_server_that_never_answers_is_reported_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
