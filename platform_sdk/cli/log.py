@@ -25,14 +25,13 @@ def checkpoint(
     The log is the service in HOPFORGE_LOG, which signs checkpoints, or log.jsonl next to the store. hopforge verify
     --checkpoint FILE proves later that the log still begins with the same entries.
     """
-    from platform_sdk.files import write_text
-    from platform_sdk.outputs import check_output
+    from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.log.client import open_log
 
     check_output(output)
     opened = open_log(folder)
     current = opened.checkpoint()
-    write_text(output, current.model_dump_json(indent=1) + "\n")
+    write_output(output, current.model_dump_json(indent=1) + "\n")
     say(f"{output}: {current.size} entries of {opened.name}, head {current.head}")
 
 

@@ -17,8 +17,10 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.log.chain import FILE_NAME, Chain, Log, LogError, NotOwnerError, Statement
-from platform_sdk.tracking.log.checkpoint import checkpoint_of, fault_of
+from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of, fault_of, read_checkpoint
+from platform_sdk.tracking.log.client import open_log
 from platform_sdk.tracking.verify import verify_run
+from tests.http_server import HttpServer
 from tests.tracking.small_run import RUN, write_small_run
 
 OTHER = "other"
@@ -102,6 +104,43 @@ def test_unreachable_service_fails_no_run(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("HOPFORGE_LOG")
     assert CliRunner().invoke(app, ["log", "send", str(tmp_path / RUN)]).exit_code == 0
     assert found(tmp_path) == (0, {})
+
+
+def test_token_is_sent_without_its_line_end_and_refused_if_no_header_can_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpServer(lambda request: (401, {})) as server:
+        monkeypatch.setenv("HOPFORGE_LOG", server.url.replace("//", "//user:password@"))
+        monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "secret\n")
+        with pytest.raises(UserError, match="refuses the token"):
+            open_log(tmp_path).read()
+        assert open_log(tmp_path).name == server.url.replace("//", "//***@")
+        monkeypatch.setenv("HOPFORGE_LOG", server.url)
+        with pytest.raises(UserError, match="refuses the token"):
+            open_log(tmp_path).read()
+        assert server.received[-1].headers["Authorization"] == "Bearer secret"
+    for token in ("s\ncret", "sécret"):
+        monkeypatch.setenv("HOPFORGE_LOG_TOKEN", token)
+        with pytest.raises(UserError, match="^the token in HOPFORGE_LOG_TOKEN has characters") as error:
+            open_log(tmp_path)
+        assert "cret" not in str(error.value)
+
+
+def test_directory_in_place_of_the_log_is_not_an_empty_log(tmp_path: Path) -> None:
+    assert Log(tmp_path / FILE_NAME).read().entries == []
+    with pytest.raises(IsADirectoryError):
+        Log(tmp_path).read()
+
+
+def test_checkpoint_is_written_to_standard_output_and_through_a_link(folder: Path) -> None:
+    command = [sys.executable, "-m", "platform_sdk.cli", "log", "checkpoint", "--folder", str(folder), "-o"]
+    done = subprocess.run([*command, "/dev/stdout"], capture_output=True, text=True, check=True)
+    checkpoint = Checkpoint.model_validate_json(done.stdout[: done.stdout.rindex("}") + 1])
+    target, link = folder / "kept.json", folder / "link.json"
+    link.symlink_to(target)
+    subprocess.run([*command, str(link)], capture_output=True, check=True)
+    assert link.is_symlink()
+    assert read_checkpoint(target).head == checkpoint.head == Log(folder / FILE_NAME).read().entries[-1].hash
 
 
 def test_repeated_statement_returns_the_first_entry(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
-from platform_sdk.files import REMEDY, append, name_file
+from platform_sdk.files import REMEDY, append, name_file, open_regular
 from platform_sdk.tracking.manifest import GENESIS, digest_of
 
 FILE_NAME = "log.jsonl"
@@ -154,9 +155,8 @@ class Log:
     def read(self) -> Chain:
         """Return the chain with all complete lines of the file. A last line that a kill cut short is left out."""
         with self._lock:
-            if self.path.is_file():
-                with self.path.open("rb") as stream:
-                    self._catch_up(stream)
+            with suppress(FileNotFoundError), open_regular(self.path) as stream:
+                self._catch_up(stream)
             return self.chain
 
     def append(self, statement: Statement, team: str = "") -> LogEntry:

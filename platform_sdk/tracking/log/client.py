@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import without_credentials
 from platform_sdk.tracking.log.chain import FILE_NAME, TEAM_HEADER, Chain, Log, LogEntry, Statement
 from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
 from platform_sdk.tracking.store import folder_uri
@@ -30,7 +31,7 @@ def open_log(folder: Path) -> AnyLog:
     """Return the log of the runs in ``folder``.
 
     Raises:
-        UserError: ``HOPFORGE_LOG`` is not the address of a service.
+        UserError: ``HOPFORGE_LOG`` is not the address of a service, or the token cannot be sent.
     """
     address = os.environ.get(SERVICE, "")
     if not address:
@@ -39,7 +40,10 @@ def open_log(folder: Path) -> AnyLog:
         return LocalLog((Path(uri.removeprefix("sqlite:///")).parent if local else folder.resolve()) / FILE_NAME)
     if not address.startswith(("http://", "https://")):
         raise UserError(f"{SERVICE}={address}: is no address; set it to http(s)://HOST:PORT of hopforge serve log")
-    return RemoteLog(address.rstrip("/"), os.environ.get(TOKEN, ""))
+    token = os.environ.get(TOKEN, "").strip()
+    if not token.isascii() or not token.isprintable():
+        raise UserError(f"the token in {TOKEN} has characters that an HTTP header must not hold; set it again")
+    return RemoteLog(address.rstrip("/"), token)
 
 
 class LocalLog:
@@ -76,14 +80,14 @@ class LocalLog:
 
 
 class RemoteLog:
-    """Log service; ``name`` is its address, for messages.
+    """Log service; ``name`` is its address without a password, for messages.
 
     Every team has its own volume, so only the run directories in entries of ``team``, which is known after ``read``,
     are paths here.
     """
 
     def __init__(self, address: str, token: str) -> None:
-        self.name, self.team = address, ""
+        self._address, self.name, self.team = address, without_credentials(address), ""
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def send(self, statement: Statement) -> LogEntry:
@@ -117,7 +121,7 @@ class RemoteLog:
         tls = client_tls(AUTHORITY)
         try:
             answer = httpx.request(
-                method, self.name + path, headers=self._headers, timeout=SECONDS, verify=tls, **content
+                method, self._address + path, headers=self._headers, timeout=SECONDS, verify=tls, **content
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if (refusal := untrusted(error, self.name, AUTHORITY)) is not None:
