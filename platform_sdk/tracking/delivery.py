@@ -74,22 +74,35 @@ def deliver(run_dir: Path) -> None:
 def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], None]) -> None:
     """Deliver events until the run ends, or until its owner dies, which marks the run KILLED."""
     with _only_one(run_dir):
-        delivery = Delivery(run_dir)
+        delivery: Delivery | None = None
         while True:
             alive = owner_lives()
             try:
+                delivery = delivery or Delivery(run_dir)
                 delivery.advance()
             except UserError as error:
                 # Retry while the store is unavailable; the journal keeps the events.
-                if not alive or delivery.asked_to_end:
+                if not alive or last_state_event(run_dir)["event"] == "ended":
                     raise
                 logger.warning("%s; trying again", error)
-            if delivery.ended:
+            if delivery is not None and delivery.ended:
                 return
-            if not alive:
+            if delivery is not None and not alive:
                 delivery.mark_killed()
                 return
             pause()
+
+
+def last_state_event(run_dir: Path) -> Event:
+    """Return a run's last start or end.
+
+    Raises:
+        UserError: the journal has none.
+    """
+    states = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    if not states:
+        raise UserError(f"{run_dir}: no run was started in this directory")
+    return states[-1]
 
 
 def _ends_line(path: Path, offset: int) -> bool:
@@ -163,7 +176,7 @@ class Delivery:
                 self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
             # The end of the run may be recorded before all events are delivered; it is delivered last.
             if self.asked_to_end and self._all_delivered():
-                self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+                self._end(self._run_id, last_state_event(self.run_dir), adopted=self.state.adopted)
                 self.client.log_artifact(self._run_id, str(self.run_dir / MANIFEST))
                 self.state.ended_in = stored_in(self.run_dir)
                 self._save()
@@ -172,10 +185,7 @@ class Delivery:
     @property
     def asked_to_end(self) -> bool:
         """Return whether the run has recorded its end, delivered or not."""
-        return bool(self._last_state_event()["event"] == "ended")
-
-    def _last_state_event(self) -> Event:
-        return [event for event in read(run_file(self.run_dir))[0] if event["event"] in STATE_EVENTS][-1]
+        return bool(last_state_event(self.run_dir)["event"] == "ended")
 
     def mark_killed(self) -> None:
         """Record that the process of the run died."""

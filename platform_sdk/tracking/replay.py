@@ -17,7 +17,7 @@ from typing import Any
 
 from platform_sdk.errors import UserError
 from platform_sdk.tracking.adoption import PARENT, given_to_step
-from platform_sdk.tracking.delivery import Delivery
+from platform_sdk.tracking.delivery import Delivery, last_state_event
 from platform_sdk.tracking.journal import RUN, Event, journals, read, relocated, run_file
 from platform_sdk.tracking.opened import ENVIRONMENT_FILE
 from platform_sdk.tracking.store import WEIGHTS, DeliveryState
@@ -253,7 +253,7 @@ class Replay(Delivery):
             else:
                 self._step(key.removeprefix("steps/"), events)
         if self.asked_to_end:
-            self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+            self._end(self._run_id, last_state_event(run_dir), adopted=self.state.adopted)
 
     @property
     def traces(self) -> list[tuple[Path, str, Event]]:

@@ -213,7 +213,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
         files = seals.seal(run_dir, running.sealed)
     except BaseException as error:
         stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
-        text = f"{type(error).__name__}: {error}"
+        text = _utf8(f"{type(error).__name__}: {error}")
         shown = storage_error(error)
         with suppress(OSError) if shown else nullcontext():  # on a full disk, the journal cannot be written either
             _log_use(running, started, began)
@@ -258,7 +258,7 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
             journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
         files = seals.seal(run_dir, [*steps, *pages])
-        details = {} if failure is None else {**asdict(failure), "error": failure.error[:ERROR_LENGTH]}
+        details = {} if failure is None else {**asdict(failure), "error": _utf8(failure.error)[:ERROR_LENGTH]}
         digests = {"failure": manifest.digest_of(strip_credentials(details))} if details else {}
         entry = manifest.record(run_dir, f"run ended: {status}", digests, files, journal=journal.path)
         journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head, **details)
@@ -271,7 +271,7 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         deliver(run_dir)
     elif status_code != 0:
         log = RunDir(run_dir).follower_log
-        lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it wrote nothing"]
         # The last error; the first of its lines has the cause.
         shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
             "error: "
@@ -282,6 +282,11 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _utf8(text: str) -> str:
+    """Return an error's text, in which a file name may have bytes that are not UTF-8, with these bytes escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _complete_end(run_dir: Path, journal: Journal) -> None:

@@ -433,6 +433,38 @@ def test_a_run_that_ends_while_its_last_step_is_delivered_is_delivered_whole(
     assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
+def test_resumed_run_is_delivered_although_its_store_was_unavailable_at_the_start(tmp_path: Path) -> None:
+    run_dir, store = tmp_path / "run", tmp_path / "mlflow.db"
+    start_run(run_dir, RECIPE, follow=False)
+    deliver(run_dir)
+    content = store.read_bytes()
+    store.write_bytes(b"no database" * 100)
+    with step_run(run_dir, "sample"):  # delivers nothing
+        pass
+
+    def pause() -> None:
+        store.write_bytes(content)
+        Journal(run_file(run_dir)).append("ended", status="FINISHED")
+
+    follow(run_dir, lambda: True, pause)
+    run_id = mlflow_run_id(run_dir)
+    assert run_id is not None
+    assert client(tmp_path).get_run(run_id).info.status == "FINISHED"
+    assert list(nested(tmp_path, run_id)) == ["sample"]
+
+
+def test_error_with_bytes_that_are_not_utf8_is_recorded_and_delivered(run_dir: Path, folder: Path) -> None:
+    text = os.fsdecode(b"caf\xe9.json is missing")
+    start_run(run_dir, RECIPE, follow=False)
+    with pytest.raises(ValueError, match="is missing"), step_run(run_dir, "sample"):
+        raise ValueError(text)
+    run_id = finish_run(run_dir, "FAILED", runs.Failure(text, "sample"))
+    shown = r"caf\udce9.json is missing"
+    assert client(folder).get_run(run_id).data.tags["error"] == shown
+    assert nested(folder, run_id)["sample"].data.tags["error"] == f"ValueError: {shown}"
+    assert verify_run(run_dir).findings == ()
+
+
 def test_steps_that_are_delivered_together_keep_their_order(
     folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
