@@ -10,6 +10,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.lineage.model_facts import ModelFacts, evaluations, model_facts, read_questions
 from platform_sdk.lineage.overlap import Encode, Overlap, overlap_of
+from platform_sdk.lineage.targets import run_named
 from platform_sdk.lineage.terms import LicenceFinding, findings_of
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.log.approvers import Approvers, decisions_on, shown
@@ -71,7 +72,7 @@ def audit_model(
     Raises:
         UserError: the target is no model and no run with one, or a file of questions or scores is damaged.
     """
-    model = _model_of(target, list(starts), graph)
+    model = _model_of(target, list(starts), graph, folder)
     facts = model_facts(model, graph, folder)
     part = graph.reachable([model], down=False)
     scores = {node.digest for node in evaluations(model, graph)}
@@ -99,11 +100,11 @@ def _approvals(weights: str, log: LogCheck, approvers: Approvers | None) -> Iter
         yield Approval(model=entry.model, version=entry.version, decision=shown(entry), time=entry.time, fault=fault)
 
 
-def _model_of(target: str, starts: list[str], graph: Graph) -> str:
+def _model_of(target: str, starts: list[str], graph: Graph, folder: Path) -> str:
     models = [digest for digest in starts if graph.nodes[digest].kind == "model"]
     if len(models) == 1:
         return models[0]
-    run = Path(target).name  # of a run's directory too
+    run = run_named(target, folder)
     trained = [edge.target for edge in graph.edges if edge.run == run and graph.nodes[edge.target].kind == "model"]
     if not trained:
         raise UserError(

@@ -48,10 +48,7 @@ def approval_line(approval: Approval) -> str:
 
 def outcome_of(verification: Verification) -> str:
     """Return the outcome of a verification in words."""
-    kinds = {finding.kind for finding in verification.findings}
-    part = "" if verification.finished else ", finished steps only"
-    word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
-    return word + part
+    return verification.outcome + ("" if verification.finished else ", finished steps only")
 
 
 def overlap_lines(overlap: Overlap, shown: int) -> Iterator[str]:

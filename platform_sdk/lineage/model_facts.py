@@ -101,7 +101,7 @@ def _licences(
         own = [
             Licensed(thing=one.thing, licence=canonical(one.licence), source=one.source, revision=one.revision)
             for entry in seals.last_entries(manifest.read(folder / run)).values()
-            for one in getattr(entry, "licences", ())
+            for one in entry.licences
         ]
         recorded += own
         if not any(one.thing.startswith("dataset ") for one in own):

@@ -29,13 +29,11 @@ def find_targets(target: str, graph: Graph, folder: Path, *, down: bool) -> list
         UserError: no run of the folder recorded the target.
     """
     path = Path(target)
-    runs = {run for node in graph.nodes.values() for run in node.runs}
-    if path.is_dir() and contains_run(path):
-        if path.name in runs and path.resolve().parent == folder.resolve():
-            return graph.ends_of(path.name, down=down)
+    run = run_named(target, folder)
+    if any(run in node.runs for node in graph.nodes.values()):
+        return graph.ends_of(run, down=down)
+    if contains_run(path):
         raise UserError(f"{target}: not a run in {folder}; name the folder of the run with --folder")
-    if target in runs:
-        return graph.ends_of(target, down=down)
     if found := _of_path(path, graph, folder):
         return found
     if DIGEST.fullmatch(target) and (found := _of_digest(target, graph)):
@@ -49,6 +47,18 @@ def find_targets(target: str, graph: Graph, folder: Path, *, down: bool) -> list
         f"{target}: no run in {folder} recorded such a run, file, model or digest; check it, or name the folder of the "
         "runs with --folder"
     )
+
+
+def run_named(target: str, folder: Path) -> str:
+    """Return the run's name in ``folder`` for a run directory, which may be a link; empty for a run elsewhere.
+
+    Other targets are unchanged.
+    """
+    path = Path(target)
+    if not contains_run(path):
+        return target
+    places = (path.absolute(), path.resolve())
+    return next((place.name for place in places if place.parent.resolve() == folder.resolve()), "")
 
 
 def _of_path(path: Path, graph: Graph, folder: Path) -> list[str]:
@@ -69,8 +79,7 @@ def _of_path(path: Path, graph: Graph, folder: Path) -> list[str]:
 
 def _of_digest(prefix: str, graph: Graph) -> list[str]:
     nodes = [digest for digest in graph.nodes if digest.startswith(prefix)]
-    nodes += [digest for file, owners in graph.files.items() if file.startswith(prefix) for digest in owners]
-    found = list(dict.fromkeys(nodes))
-    if len(found) > 1 and len({*nodes}) == len(nodes) and not any(file.startswith(prefix) for file in graph.files):
-        raise UserError(f"{prefix}: the beginning of {len(found)} digests; add characters")
-    return found
+    owners = [digest for file, found in graph.files.items() if file.startswith(prefix) for digest in found]
+    if len(nodes) > 1 and not owners:
+        raise UserError(f"{prefix}: the beginning of {len(nodes)} digests; add characters")
+    return list(dict.fromkeys([*nodes, *owners]))

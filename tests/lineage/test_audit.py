@@ -87,6 +87,22 @@ def test_page_is_usable_by_keyboard_and_on_a_narrow_screen(
     assert page.evaluate("document.documentElement.scrollWidth") == 420
 
 
+def test_run_is_named_by_the_current_directory_and_by_a_link(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = audit(folder, "second")["model"]
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for run in ("first", "second"):
+        (runs / run).symlink_to(folder / run)
+    monkeypatch.chdir(folder / "second")
+    for target, place in ((".", folder), ("../second/.", folder), (str(runs / "second"), runs)):
+        assert audit(place, target)["model"]["digest"] == model["digest"]
+    for command in ("audit", "lineage"):
+        done = CliRunner().invoke(app, [command, ".", "--folder", str(runs)])
+        assert "not a run in" in str(done.exception)
+
+
 def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:
     scores = str(folder / "first/eval-final/scores.json")
     done = CliRunner().invoke(app, ["audit", scores, "--folder", str(folder)])
