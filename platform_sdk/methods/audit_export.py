@@ -66,7 +66,7 @@ def run_files(run: FinishedRun, output: Path) -> dict[str, str]:
 
 
 def entries_of(entries: Iterable[LogEntry], run: FinishedRun) -> list[LogEntry]:
-    """Return the log's entries about a run: its ends, approvals and withdrawals."""
+    """Return the log's entries about a run: its ends, approvals, withdrawals and removals."""
     start = run.opened.entries[0].hash if run.opened.entries else ""
     return [entry for entry in entries if entry.start == start]
 
