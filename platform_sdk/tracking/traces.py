@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 PREVIEW = 1000
+REQUEST_ID = 50
 LINKS = 100
 
 logger = logging.getLogger(__name__)
@@ -176,6 +177,7 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
     laid_out = pieces(rollout)
+    name = f"{event['phase']}/{rollout.id}"
     sources = event.get("sources")  # earlier versions sent no assessments
     info = TraceInfo(
         trace_id=f"tr-{trace_id}",
@@ -185,13 +187,13 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
         state=TraceState.OK,
         request_preview=rollout.question.text[:PREVIEW],
         response_preview=(rollout.main.answer or f"({rollout.outcome})")[:PREVIEW],
-        client_request_id=f"{event['phase']}/{rollout.id}",
+        client_request_id=_request_id(name),
         assessments=[]
         if sources is None
         else assessments_of(rollout, f"tr-{trace_id}", event["time"], RewardSources.model_validate(sources)),
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": event["phase"]},
         tags={
-            "mlflow.traceName": f"{event['phase']}/{rollout.id}"[:250],
+            "mlflow.traceName": name[:250],
             "phase": event["phase"],
             "outcome": rollout.outcome,
             "time_axis": "schematic: one millisecond for each token",
@@ -224,6 +226,11 @@ def _span(piece: Piece, trace_id: str, time_ms: int) -> Any:
             "events": [],
         }
     )
+
+
+def _request_id(name: str) -> str:
+    """Return a trace's name, shortened to MLflow's column: PostgreSQL refuses a longer value, SQLite does not."""
+    return name if len(name) <= REQUEST_ID else f"{name[: REQUEST_ID - 11]}-{_hex(name, 10)}"
 
 
 def _hex(text: str, length: int) -> str:

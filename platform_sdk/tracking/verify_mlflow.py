@@ -296,9 +296,12 @@ class StoreCheck:
 
 def _trace_difference(info: Any, spans: list[Any], trace: Any) -> str:
     """Return the name of the first field of a trace that differs; empty if none does."""
-    for field in ("request_time", "request_preview", "response_preview", "client_request_id"):
+    for field in ("request_time", "request_preview", "response_preview"):
         if getattr(info, field) != getattr(trace.info, field):
             return field
+    # Earlier versions did not shorten the id.
+    if trace.info.client_request_id not in (info.client_request_id, info.tags["mlflow.traceName"]):
+        return "client_request_id"
     for field in ("tags", "trace_metadata"):
         if not getattr(info, field).items() <= getattr(trace.info, field).items():
             return field

@@ -75,6 +75,21 @@ def test_traces_hold_every_turn_and_all_evidence_once(name: str) -> None:
     json.dumps([span.to_dict() for span in spans])
 
 
+def test_traces_of_long_question_ids_fit_mlflows_columns_and_stay_apart() -> None:
+    from mlflow.store.tracking.dbmodels.models import SqlTraceInfo
+
+    columns = SqlTraceInfo.__table__.c
+    ids = set()
+    for number in (1, 2):
+        question = ROLLOUTS["stepwise"].question.model_copy(update={"id": f"{'q' * 300}{number}"})
+        rollout = ROLLOUTS["stepwise"].model_copy(update={"question": question})
+        info, _ = _trace(rollout, "0" * 32, EVENT, "1", "run")
+        for field in ("client_request_id", "request_preview", "response_preview"):
+            assert len(getattr(info, field)) <= columns[field].type.length
+        ids.add(info.client_request_id)
+    assert len(ids) == 2
+
+
 def test_strategy_calls_are_attached_to_the_turn_that_made_them() -> None:
     def calls(name: str) -> dict[tuple[str, int], list[str]]:
         return {key: [t.id for t in called] for key, called in call_tree(ROLLOUTS[name]).called.items()}
