@@ -33,7 +33,10 @@ class JudgeSpec(Struct):
         1024, ge=1, le=1_000_000, description="Maximum tokens of a verdict, reasoning included; null: not sent."
     )
     unparsable: float = Field(
-        0.05, ge=0, le=1, description="The run stops if more than this share of the verdicts cannot be parsed."
+        0.05,
+        ge=0,
+        le=1,
+        description="Maximum share of items without a verdict: from 100 items on, a larger share stops the run.",
     )
     cache: str | None = Field(
         None, description="Directory of cached verdicts; null: hopforge/judge in the user's cache directory."

@@ -22,7 +22,8 @@ def check_address(url: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise ValueError(f"{url!r} has no valid host and port; write http://host:port")
+        # Neither the URL nor the parser's reason is quoted: both may hold a password.
+        raise ValueError("the URL has no valid host and port; write e.g. http://host:8000/path")
     return url
 
 

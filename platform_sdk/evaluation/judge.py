@@ -3,9 +3,10 @@
 Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with this project's prompt or the paper's. The metric and
 the reward both use :meth:`Judge.verdicts`.
 
-Replies are cached by content, so equal items cost one request and a resumed run gets the same verdicts. A failed
-request raises an error. A reply without a verdict is requested once more; if the second has none either, the answer
-counts as wrong, :attr:`Judge.counts` and the reports count it, and a share above ``spec.unparsable`` raises an error.
+Replies are cached by model, prompt and ``max_tokens``, so equal items cost one request and a resumed run gets the same
+verdicts. A failed request raises an error. A reply without a verdict is requested once more; if the second has none
+either, the answer counts as wrong, and :attr:`Judge.counts` and the reports count it. Once ``FEWEST`` items are judged,
+a share of such answers above ``spec.unparsable`` raises an error.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Literal, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.endpoints import open_client, reason, secret
 from platform_sdk.files import write_text
 
 INSTRUCTIONS = (
@@ -36,7 +38,8 @@ INSTRUCTIONS = (
     "it is wrong."
 )
 REMINDER = "That is no verdict. Reply with one word only: yes or no."
-FEWEST = 100  # judgements needed before the share of unparsable ones is checked
+FEWEST = 100
+"""Number of judged items from which the share without a verdict is checked."""
 
 Verdict = Literal["yes", "no", "unparsable"]
 Message = dict[str, str]
@@ -94,21 +97,12 @@ class Judge:
     """Concurrent judge at the endpoint of ``spec``. Close it, or use it as a context manager."""
 
     def __init__(self, spec: JudgeSpec) -> None:
-        from openai import OpenAI
-
-        # At these levels the client logs each request, and the HTTP library its headers.
-        for noisy in ("openai", "httpx", "httpcore"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
         self.spec = spec
         self.counts = Counts()
-        self._folder = Path(spec.cache) if spec.cache else _user_cache()
-        self._key = os.environ.get(spec.api_key_env)
-        self._client = OpenAI(
-            base_url=spec.url,
-            api_key=self._key or "none",  # the client requires a key even if a local server does not
-            max_retries=spec.retries,
-            timeout=spec.timeout,
-        )
+        self._folder = Path(spec.cache).expanduser() if spec.cache else _user_cache()
+        self._place = f"judge {spec.model} at {spec.url}"
+        key = secret(spec.api_key_env, self._place)
+        self._client = open_client(self._place, spec.url, key, retries=spec.retries, timeout=spec.timeout)
         self._lock = threading.Lock()
 
     def verdicts(
@@ -123,7 +117,8 @@ class Judge:
 
         Raises:
             UserError: the endpoint failed or refused (verdicts so far stay cached), it is not a chat endpoint, more
-                than ``spec.unparsable`` of this judge's items had no verdict, or a cached verdict is damaged.
+                than ``spec.unparsable`` of this judge's items, at least ``FEWEST``, had no verdict, or a cached verdict
+                is damaged.
         """
         asked = [
             (question, tuple(answers), response) if response and response.strip() else None
@@ -144,9 +139,8 @@ class Judge:
         total = self.counts
         if total.judged >= FEWEST and total.unparsable > self.spec.unparsable * total.judged:
             raise UserError(
-                f"judge {self.spec.model} at {self.spec.url}: {total.unparsable} of {total.judged} replies hold "
-                "neither yes nor no; take another model, raise max_tokens if it reasons at length, or allow a "
-                "larger share (unparsable)"
+                f"{self._place}: {total.unparsable} of {total.judged} items got neither yes nor no; take another "
+                "model, raise max_tokens if it reasons at length, or allow a larger share (unparsable)"
             )
         return verdicts
 
@@ -189,7 +183,6 @@ class Judge:
         from openai import OpenAIError
 
         limit: dict[str, Any] = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
-        place = f"judge {self.spec.model} at {self.spec.url}"
         try:
             answer = self._client.chat.completions.create(
                 model=self.spec.model,
@@ -198,22 +191,20 @@ class Judge:
                 **limit,
             )
         except OpenAIError as error:
-            # The answer may quote the key: remove it, and do not chain the original error.
-            said = str(error).replace(self._key, "***") if self._key else str(error)
             raise UserError(
-                f"{place}: {type(error).__name__}: {said[:500]}. No score was given; the same command resumes with the "
+                f"{self._place}: {reason(error, self._client)}. No score was given; the same command resumes with the "
                 f"verdicts so far. Check the address, the model's name and the key in {self.spec.api_key_env}"
-            ) from None
+            ) from None  # the original error may quote the key
         except (ValueError, RecursionError) as error:  # raised by the client for a body that is not JSON
-            raise UserError(f"{place}: the answer is not JSON: it is not a chat completions endpoint") from error
+            raise UserError(f"{self._place}: the answer is not JSON: it is not a chat completions endpoint") from error
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
-            raise UserError(f"{place}: the answer holds no choices: it is not a chat completions endpoint")
+            raise UserError(f"{self._place}: the answer holds no choices: it is not a chat completions endpoint")
         message = getattr(choices[0], "message", None)
         content = getattr(message, "content", None)
         if message is None or not isinstance(content, str | None):
             raise UserError(
-                f"{place}: the answer's first choice holds no message: it is not a chat completions endpoint"
+                f"{self._place}: the answer's first choice holds no message: it is not a chat completions endpoint"
             )
         return (content or "").encode(errors="replace").decode()  # a lone surrogate cannot be cached
 

@@ -1,16 +1,15 @@
-"""An encoder behind an OpenAI-compatible embeddings endpoint (``openai:MODEL@URL``)."""
+"""An encoder at an OpenAI-compatible embeddings endpoint (``openai:MODEL@URL``)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.endpoints import open_client, reason, secret
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.sampling.rollout import RetrieverFault
 
@@ -28,19 +27,14 @@ class EndpointEncoder(Encoder):
 
     def __init__(self, name: str, *, query_prefix: str, passage_prefix: str, batch_size: int, api_key_env: str) -> None:
         super().__init__(name, query_prefix, passage_prefix)
-        key = os.environ.get(api_key_env)
+        key = secret(api_key_env, f"encoder {name}")
         if not key:
             raise UserError(
                 f"encoder {name}: the variable {api_key_env} (retrieval.api_key_env) holds no key; "
                 f"set it (to any word if the endpoint needs no key)"
             )
-        from openai import OpenAI
-
-        # At these levels the client logs each request, and the HTTP library its headers.
-        for noisy in ("openai", "httpx", "httpcore"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
         self._model, _, url = name.removeprefix("openai:").partition("@")
-        self._client = OpenAI(base_url=url, api_key=key, max_retries=RETRIES, timeout=TIMEOUT)
+        self._client = open_client(f"encoder {name}", url, key, retries=RETRIES, timeout=TIMEOUT)
         self._batch_size = batch_size
         self.dimension = 0  # set by the first response
         try:
@@ -61,17 +55,23 @@ class EndpointEncoder(Encoder):
             # By default the client requests base64, which some servers do not support.
             answer = self._client.embeddings.create(model=self._model, input=texts, encoding_format="float")
         except OpenAIError as error:
-            # The response may quote the key: remove it, and do not chain the original error.
-            reason = f"{type(error).__name__}: {str(error).replace(self._client.api_key, '***')[:500]}"
-            raise RetrieverFault(f"encoder {self.name}: the endpoint failed ({reason})") from None
-        found = sorted(answer.data, key=lambda item: item.index)
-        if [item.index for item in found] != list(range(len(texts))):
+            why = reason(error, self._client)  # the original error may quote the key
+            raise RetrieverFault(f"encoder {self.name}: the endpoint failed ({why})") from None
+        except (ValueError, RecursionError) as error:  # raised by the client for a body that is not JSON
+            raise RetrieverFault(f"encoder {self.name}: the response is not JSON") from error
+        try:
+            found = sorted(answer.data, key=lambda item: item.index)
+            indices = [item.index for item in found]
+            vectors = np.array([item.embedding for item in found], dtype=np.float32)
+            _, width = vectors.shape
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RetrieverFault(f"encoder {self.name}: the response holds no embeddings") from error
+        if indices != list(range(len(texts))):
             raise RetrieverFault(f"encoder {self.name}: {len(found)} vectors returned for {len(texts)} texts")
-        vectors = np.array([item.embedding for item in found], dtype=np.float32)
-        if self.dimension and vectors.shape[1] != self.dimension:
-            raise RetrieverFault(f"encoder {self.name}: a vector has {vectors.shape[1]} numbers, not {self.dimension}")
+        if self.dimension and width != self.dimension:
+            raise RetrieverFault(f"encoder {self.name}: a vector has {width} numbers, not {self.dimension}")
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if not np.all(norms > 0):  # also false for NaN
+        if not np.all((norms > 0) & np.isfinite(norms)):
             raise RetrieverFault(f"encoder {self.name}: the endpoint returned a zero or invalid vector")
         unit: np.ndarray = vectors / norms
         return unit

@@ -137,6 +137,7 @@ def test_a_fault_is_an_error_and_no_score(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, refusals: list[int], tries: int
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    logging.getLogger("httpx2").setLevel(logging.NOTSET)
     with Judge(spec(server, tmp_path, concurrency=1, retries=1)) as judge:
         judge.verdicts([item("Lyon")])
         server.refusals, server.tries = refusals, 0
@@ -145,6 +146,7 @@ def test_a_fault_is_an_error_and_no_score(
         assert server.tries == tries
         assert judge.counts.judged == 1
     assert KEY not in "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "HTTP Request" not in caplog.text
 
 
 def test_a_slow_or_missing_server_is_an_error(server: Server, tmp_path: Path) -> None:
@@ -152,8 +154,47 @@ def test_a_slow_or_missing_server_is_an_error(server: Server, tmp_path: Path) ->
     with Judge(spec(server, tmp_path, timeout=0.1, retries=0)) as judge, pytest.raises(UserError, match="Timeout"):
         judge.verdicts([item("Lyon")])
     gone = JudgeSpec(url="http://127.0.0.1:9/v1", model="m", cache=str(tmp_path), retries=0)
-    with Judge(gone) as judge, pytest.raises(UserError, match="Connection"):
+    with Judge(gone) as judge, pytest.raises(UserError, match=r"Connection error: .*refused\. No score"):
         judge.verdicts([item("Lyon")])
+
+
+def test_key_is_sent_without_white_space_and_an_impossible_key_is_one_error(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    with Judge(spec(server, tmp_path)) as judge:
+        assert judge.verdicts([item("Lyon")]) == ["yes"]
+    assert server.keys == {f"Bearer {KEY}"}
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
+    with pytest.raises(UserError, match=r"judge judge-1 at http.*: the key in OPENAI_API_KEY has characters"):
+        Judge(spec(server, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "why"),
+    [
+        ("http://\u00e4..b/v1", "", "Invalid IDNA hostname"),
+        ("http://host/v1", "odd://x", "Unknown scheme for proxy"),
+        ("http://host/v1", "http://a:b", "Invalid port"),
+    ],
+)
+def test_client_that_cannot_be_opened_is_one_error(
+    url: str, proxy: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(UserError, match=f"^judge m at {url}: .*{why}.*; correct the URL, or HTTP_PROXY"):
+        Judge(JudgeSpec(url=url, model="m"))
+
+
+def test_cache_in_the_home_directory_is_not_a_directory_named_tilde(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with Judge(JudgeSpec(url=server.url, model="m", cache="~/verdicts")) as judge:
+        judge.verdicts([item("Lyon")])
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert len(list((tmp_path / "home/verdicts").rglob("*.json"))) == 1
 
 
 def test_unreadable_verdicts_are_asked_for_again_then_counted_and_warned_of(
@@ -175,7 +216,7 @@ def test_a_judge_that_gives_no_verdicts_stops_the_run(server: Server, tmp_path: 
     server.replies = {f"{n}": "Hm." for n in range(6)}
     with Judge(spec(server, tmp_path)) as judge:
         judge.verdicts([item(f"{n}") for n in range(6)])  # too few to say anything of its share
-        with pytest.raises(UserError, match="6 of 100 replies hold neither yes nor no"):
+        with pytest.raises(UserError, match="6 of 100 items got neither yes nor no"):
             judge.verdicts([item(f"Lyon {n}") for n in range(94)])
     with Judge(spec(server, tmp_path, unparsable=0.06)) as judge:
         found = judge.verdicts([item(f"{n}") for n in range(6)] + [item(f"Lyon {n}") for n in range(94)])

@@ -101,6 +101,29 @@ def test_missing_vectors_are_a_fault(server: Server) -> None:
         encoder.encode(["a", "b"], kind="query")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"<html>", b"\xff", b"null", b"[]", b"5", b'{"data": null}', b'{"data": []}', b'{"data": [5]}',
+        b'{"data": [{"index": 0, "embedding": null}]}', b'{"data": [{"index": 0, "embedding": ["x"]}]}',
+        b'{"data": [{"index": null, "embedding": [1]}]}', b'{"data": [{"index": 0, "embedding": []}]}',
+        b'{"data": [{"index": 0, "embedding": [1e999]}]}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_response_without_embeddings_is_one_error(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with HttpServer(lambda _: (200, body)) as server, pytest.raises(UserError, match=r"^encoder openai:m@.*; check"):
+        load_encoder(f"openai:m@{server.url}/v1")
+
+
+def test_encoder_that_cannot_be_opened_is_one_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^encoder openai:m@http://h:abc/v1: .*Invalid port.*; correct the URL"):
+        load_encoder("openai:m@http://h:abc/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\r\n")
+    load_encoder(server.name)
+    assert server.keys == [f"Bearer {KEY}"]
+
+
 def test_the_digest_tells_models_and_prefixes_apart(server: Server) -> None:
     assert load_encoder(server.name).digest == load_encoder(server.name, query_prefix="q").digest
     assert load_encoder(server.name, passage_prefix="p").digest != load_encoder(server.name).digest

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
+from platform_sdk.endpoints import open_client, reason, secret
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
@@ -32,22 +31,13 @@ class Teacher:
     """Client of the teacher. Close it, or use it as a context manager."""
 
     def __init__(self, spec: SessionsSpec) -> None:
-        from openai import OpenAI
-
-        # At these levels the client logs each request, and the HTTP library its headers.
-        for noisy in ("openai", "httpx", "httpcore"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
         self.spec = spec
-        self._key = os.environ.get(spec.api_key_env)
-        self._client = OpenAI(
-            base_url=spec.url,
-            api_key=self._key or "none",  # the client requires a key even if a local server does not
-            max_retries=spec.retries,
-            timeout=spec.timeout,
-        )
+        self._place = f"teacher {spec.model} at {spec.url}"
+        key = secret(spec.api_key_env, self._place)
+        self._client = open_client(self._place, spec.url, key, retries=spec.retries, timeout=spec.timeout)
 
     def replies(self, asked: Sequence[tuple[SampledCall, SamplingParams]]) -> list[TaughtReply | Refusal]:
-        """Return the teacher's replies to calls; a refusal where it does not accept a request.
+        """Return the teacher's replies to calls; a refusal for each request that it rejects.
 
         Raises:
             UserError: the teacher cannot be reached, or its response is no chat completion.
@@ -73,21 +63,20 @@ class Teacher:
         body |= {"temperature": self.spec.temperature} if self.spec.temperature is not None else {}
         body |= {"tools": list(call.tools)} if call.tools else {}
         body |= {"stop": list(call.stop)} if call.stop else {}
-        place = f"teacher {self.spec.model} at {self.spec.url}"
         try:
             response = self._client.chat.completions.create(**body)
             choice = response.choices[0]
             return TaughtReply(_message(choice.message), choice.finish_reason == "length")
         except OpenAIError as error:
-            said = (str(error).replace(self._key, "***") if self._key else str(error))[:500]
+            said = f"{self._place}: {reason(error, self._client)}"
             if isinstance(error, APIStatusError) and error.status_code in REFUSED:
-                return Refusal(error.status_code, f"{place}: {said}")
+                return Refusal(error.status_code, said)
             raise UserError(
-                f"{place}: {type(error).__name__}: {said}. The same command resumes with the sessions so far; check "
-                f"the address, the model's name and the key in {self.spec.api_key_env}"
-            ) from None
+                f"{said}. The same command resumes with the sessions so far; check the address, the model's name and "
+                f"the key in {self.spec.api_key_env}"
+            ) from None  # the original error may quote the key
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(f"{place}: the response is no chat completion; check the address") from error
+            raise UserError(f"{self._place}: the response is no chat completion; check the address") from error
 
 
 def _sent(message: Message) -> dict[str, Any]:
