@@ -11,6 +11,8 @@ from platform_sdk.errors import UserError
 if TYPE_CHECKING:
     from openai import OpenAI
 
+CHECK_ADDRESS = "correct the URL, or HTTP_PROXY, HTTPS_PROXY and ALL_PROXY if the environment sets them"
+"""Remedy for a client that cannot be opened."""
 _NO_KEY = "none"
 """Key that is sent if there is none: the client requires one even if a local server does not."""
 
@@ -26,7 +28,7 @@ def secret(variable: str, place: str) -> str:
     """
     value = os.environ.get(variable, "").strip()
     if not value.isascii() or not value.isprintable():
-        raise UserError(f"{place}: the key in {variable} has characters that an HTTP header must not hold; set it again")
+        raise UserError(f"{place}: the value of {variable} has characters that an HTTP header must not hold; set it again")
     return value
 
 
@@ -44,10 +46,7 @@ def open_client(place: str, url: str, key: str, *, retries: int, timeout: float)
     try:
         return OpenAI(base_url=url, api_key=key or _NO_KEY, max_retries=retries, timeout=timeout)
     except Exception as error:  # of the HTTP library, whose errors have no common class
-        raise UserError(
-            f"{place}: {type(error).__name__}: {error}; correct the URL, or HTTP_PROXY, HTTPS_PROXY and ALL_PROXY if "
-            "the environment sets them"
-        ) from error
+        raise UserError(f"{place}: {error}; {CHECK_ADDRESS}") from error
 
 
 def reason(error: Exception, client: OpenAI) -> str:

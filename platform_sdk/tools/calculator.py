@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from platform_sdk.records import ToolCall, ToolResult
+from platform_sdk.tools.base import value_figure
 
 Number = int | float
 MAX_LENGTH = 200
@@ -24,7 +25,15 @@ _COMPARE: dict[type[ast.AST], Callable[[Number, Number], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
-_FUNCTIONS: dict[str, Callable[..., Number]] = {"abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt}
+
+
+def _round(number: Number, digits: int = 0) -> Number:
+    if abs(digits) > MAX_DIGITS:
+        raise OverflowError  # Python would compute 10 ** abs(digits)
+    return round(number, digits) if digits else round(number)
+
+
+_FUNCTIONS: dict[str, Callable[..., Number]] = {"abs": abs, "min": min, "max": max, "round": _round, "sqrt": math.sqrt}
 
 
 class CalculatorArguments(BaseModel):
@@ -57,7 +66,7 @@ def _result(expression: str) -> ToolResult:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     text = str(value) if isinstance(value, int) else f"{value:.10g}"
-    return ToolResult(text=text, figures={"value": float(value)} if abs(value) < 1e300 else {})
+    return ToolResult(text=text, figures=value_figure(value))
 
 
 def evaluate(expression: str) -> Number | bool:
@@ -68,13 +77,14 @@ def evaluate(expression: str) -> Number | bool:
     """
     try:
         value = _value(ast.parse(expression.strip().replace("^", "**"), mode="eval").body)
+        finite = not isinstance(value, complex) and math.isfinite(value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ArithmeticError("not an arithmetic expression") from error
     except ZeroDivisionError as error:
         raise ArithmeticError("division by zero") from error
     except OverflowError as error:
         raise ArithmeticError("the value is too large") from error
-    if isinstance(value, complex) or not math.isfinite(value):
+    if not finite:
         raise ArithmeticError("the value is no finite real number")
     return value
 
@@ -87,8 +97,9 @@ def _value(node: ast.expr) -> Number | bool:
             return _UNARY[type(op)](_value(operand))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             a, b = _value(left), _value(right)
-            if isinstance(op, ast.Pow) and b * math.log10(abs(a) + 1) > MAX_DIGITS:
-                raise OverflowError
+            if isinstance(op, ast.Pow) and isinstance(a, int) and isinstance(b, int) and abs(a) > 1:
+                if b * math.log10(abs(a)) > MAX_DIGITS:
+                    raise OverflowError  # of integers, Python computes all digits
             return _BINARY[type(op)](a, b)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             return _COMPARE[type(op)](_value(left), _value(right))

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
 
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.tools import FunctionToolSpec
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
-from platform_sdk.tools.base import ToolFault
+from platform_sdk.tools.base import ToolFault, arguments_model, value_figure
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,28 @@ class FunctionTool:
     function: Callable[..., Any]
 
     def call(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Call the function; the message of an exception that it raises is the agent's result."""
+        """Call the function; if it raises an exception, the agent gets the message."""
         return [self._result(call) for call in calls]
 
     def _result(self, call: ToolCall) -> ToolResult:
-        given = self.arguments.model_validate(call.arguments)
+        parsed = self.arguments.model_validate(call.arguments)
+        fields = self.arguments.model_fields
         try:
-            value = self.function(**{name: getattr(given, name) for name in given.model_fields_set})
+            value = self.function(**{str(fields[name].alias): getattr(parsed, name) for name in parsed.model_fields_set})
+            if isinstance(value, ToolResult):
+                return value
+            text = "" if value is None else str(value)
+            figures = value_figure(value) if isinstance(value, int | float) and not isinstance(value, bool) else {}
         except ToolFault:
             raise
         except Exception as error:  # foreign code, which may raise anything
-            return ToolResult(text=f"Error : {type(error).__name__} : {error}", error=True)
-        if isinstance(value, ToolResult):
-            return value
-        figures = {"value": float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}
-        return ToolResult(text="" if value is None else str(value), figures=figures)
+            return ToolResult(text=_tokenizable(f"Error : {type(error).__name__} : {error}"), error=True)
+        return ToolResult(text=_tokenizable(text), figures=figures)
+
+
+def _tokenizable(text: str) -> str:
+    """Return a text without lone surrogates, which no tokenizer accepts."""
+    return text.encode(errors="replace").decode()
 
 
 def open_function(spec: FunctionToolSpec) -> FunctionTool:
@@ -50,15 +58,16 @@ def open_function(spec: FunctionToolSpec) -> FunctionTool:
         UserError: the module cannot be imported, or a parameter cannot be an argument.
     """
     function = import_definition(spec.function)
-    fields: dict[str, Any] = {}
+    fields: list[tuple[str, Any, Any, None]] = []
     try:
         hints = get_type_hints(function)
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) or name not in hints:
                 raise TypeError(f"parameter {name} has no annotation or cannot be given by name")
-            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
-        arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
-    except (NameError, TypeError, ValidationError) as error:
-        raise UserError(f"tool {spec.function}: {error}; annotate its parameters with types of JSON") from error
+            fields.append((name, hints[name], ... if parameter.default is parameter.empty else parameter.default, None))
+        arguments = arguments_model(function.__name__, fields)
+    except (AttributeError, NameError, TypeError, ValueError, PydanticUserError) as error:
+        cause = str(error).partition("\n")[0]
+        raise UserError(f"tool {spec.function}: {cause}; annotate its parameters with types of JSON") from error
     described = (inspect.getdoc(function) or "").partition("\n")[0]
     return FunctionTool(spec.name or function.__name__, spec.description or described, arguments, function)

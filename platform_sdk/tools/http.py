@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel
 
-from platform_sdk.config.tools import ArgumentSpec, HttpToolSpec
+from platform_sdk.config.tools import HttpToolSpec
+from platform_sdk.endpoints import CHECK_ADDRESS, secret
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
-from platform_sdk.tools.base import ToolFault
+from platform_sdk.tools.base import ToolFault, arguments_model
 
 _TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
@@ -25,8 +25,8 @@ _TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "bool
 class HttpTool:
     """Tool that sends each call to an endpoint.
 
-    After a lost connection, 429 or 5xx the call is repeated, then a ``ToolFault``. Any other status from 300 on is an
-    error that the agent sees.
+    After a lost connection, an unreadable response, 429 or 5xx the call is repeated, then a ``ToolFault``. Any other
+    status from 300 on is an error that the agent sees.
     """
 
     spec: HttpToolSpec
@@ -48,14 +48,18 @@ class HttpTool:
 
     def _result(self, call: ToolCall) -> ToolResult:
         arguments: dict[str, Any] = {name: value for name, value in call.arguments.items() if value is not None}
-        content: dict[str, Any] = {"params": arguments} if self.spec.method == "GET" else {"json": arguments}
+        url, content = httpx.URL(self.spec.url), dict[str, Any]()
+        if self.spec.method == "GET":
+            url = url.copy_merge_params(arguments)
+        else:
+            content = {"json": arguments}
         last = ""
         for attempt in range(1 + self.spec.retries):
             if attempt:
                 time.sleep(min(2.0 ** (attempt - 2), 10.0))
             try:
-                response = self.client.request(self.spec.method, self.spec.url, **content)
-            except httpx.TransportError as error:
+                response = self.client.request(self.spec.method, url, **content)
+            except httpx.RequestError as error:
                 last = str(error) or type(error).__name__
                 continue
             if response.status_code != 429 and response.status_code < 500:
@@ -75,20 +79,25 @@ def open_http(spec: HttpToolSpec) -> HttpTool:
     """Return the tool, with its arguments' model.
 
     Raises:
-        UserError: the variable with its token is not set.
+        UserError: the variable with its token is not set, or the URL or the environment's proxy is not valid.
     """
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-    fields: dict[str, Any] = {name: _field(argument) for name, argument in spec.arguments.items()}
-    arguments = create_model(spec.name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
-    client = httpx.Client(timeout=spec.timeout, headers=bearer(spec.token_env, spec.name), follow_redirects=False)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    arguments = arguments_model(
+        spec.name,
+        (
+            (name, _TYPES[each.type], ..., each.description)
+            if each.required
+            else (name, _TYPES[each.type] | None, None, each.description)
+            for name, each in spec.arguments.items()
+        ),
+    )
+    headers = bearer(spec.token_env, spec.name)
+    try:
+        httpx.URL(spec.url)
+        client = httpx.Client(timeout=spec.timeout, headers=headers, follow_redirects=False)
+    except (httpx.InvalidURL, ValueError, ImportError) as error:
+        raise UserError(f"tool {spec.name}: {spec.url}: {error}; {CHECK_ADDRESS}") from error
     return HttpTool(spec, arguments, client)
-
-
-def _field(argument: ArgumentSpec) -> tuple[Any, Any]:
-    kind = _TYPES[argument.type]
-    if argument.required:
-        return kind, Field(description=argument.description)
-    return kind | None, Field(None, description=argument.description)
 
 
 def bearer(token_env: str | None, name: str) -> dict[str, str]:
@@ -99,9 +108,7 @@ def bearer(token_env: str | None, name: str) -> dict[str, str]:
     """
     if token_env is None:
         return {}
-    token = os.environ.get(token_env, "").strip()
+    token = secret(token_env, f"tool {name}")
     if not token:
         raise UserError(f"tool {name}: the environment variable {token_env} has no token; set it")
-    if not token.isascii() or not token.isprintable():
-        raise UserError(f"tool {name}: the token in {token_env} has characters that an HTTP header must not hold")
     return {"Authorization": f"Bearer {token}"}

@@ -61,8 +61,10 @@ def _opened(spec: ToolSpec, search: SearchFunction, stack: ExitStack) -> Sequenc
 def _custom(spec: CustomToolSpec) -> Tool:
     try:
         tool = import_definition(spec.tool)(**spec.settings)
-    except TypeError as error:
-        raise UserError(f"tool {spec.tool}: {error}; check its settings") from error
+    except UserError:
+        raise
+    except Exception as error:  # foreign code, which may raise anything
+        raise UserError(f"tool {spec.tool}: {type(error).__name__}: {error}; check its settings") from error
     if missing := [name for name in ("name", "description", "arguments", "call") if not hasattr(tool, name)]:
         raise UserError(f"tool {spec.tool}: has no {missing[0]}; see platform_sdk.tools.base.Tool")
     opened: Tool = tool

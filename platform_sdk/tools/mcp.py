@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel
 
 from platform_sdk.config.tools import McpToolSpec
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
-from platform_sdk.tools.base import ToolFault
+from platform_sdk.tools.base import ToolFault, arguments_model
 from platform_sdk.tools.http import bearer
 
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ logger = logging.getLogger(__name__)
 _TYPES: dict[str, Any] = {
     "string": str, "integer": int, "number": float, "boolean": bool, "array": list[Any], "object": dict[str, Any],
 }  # fmt: skip
+_INVALID_ARGUMENTS = -32602
+"""Code of JSON-RPC with which a server rejects a call's arguments."""
 
 
 @dataclass(frozen=True)
 class McpTool:
-    """One tool of a server. Calls are sent one after another, as a session has them."""
+    """One tool of a server. Calls are sent one after another through the server's only session."""
 
     name: str
     description: str
@@ -52,6 +54,8 @@ class McpTool:
         try:
             answer = self.portal.call(self.client.call_tool, self.name, arguments, self.spec.timeout)
         except Exception as error:  # a session ends in errors of any kind
+            if getattr(error, "code", None) == _INVALID_ARGUMENTS:
+                return ToolResult(text=f"Error : {error}"[: self.spec.max_characters], error=True)
             raise ToolFault(f"tool {self.name}: the MCP server failed: {type(error).__name__}: {error}") from error
         text = "\n".join(part.text for part in answer.content if part.type == "text")[: self.spec.max_characters]
         return ToolResult(text=f"Error : {text}" if answer.is_error else text, error=bool(answer.is_error))
@@ -69,12 +73,18 @@ def open_mcp(spec: McpToolSpec) -> Iterator[list[McpTool]]:
     where = spec.url or " ".join(spec.command or ())
     with start_blocking_portal() as portal:
         try:
-            session = portal.wrap_async_context_manager(_client(spec))
+            session = portal.wrap_async_context_manager(_connected(spec))
             client = session.__enter__()
+        except UserError:
+            raise
         except Exception as error:  # of the transport, the program or the protocol
             raise UserError(f"MCP server {where}: cannot be opened: {_cause(error)}; check that it runs") from error
         try:
-            yield _tools(spec, client, portal, where)
+            try:
+                offered = _offered(client, portal)
+            except Exception as error:  # of the transport or the server
+                raise UserError(f"MCP server {where}: lists no tools: {_cause(error)}; check the server") from error
+            yield _chosen(spec, offered, client, portal, where)
         finally:
             try:
                 session.__exit__(None, None, None)
@@ -82,23 +92,25 @@ def open_mcp(spec: McpToolSpec) -> Iterator[list[McpTool]]:
                 logger.warning("MCP server %s: its session could not be closed: %s", where, _cause(error))
 
 
-def _client(spec: McpToolSpec) -> Client:
+@asynccontextmanager
+async def _connected(spec: McpToolSpec) -> AsyncIterator[Client]:
     from mcp import Client, StdioServerParameters
 
-    if spec.command is not None:
-        server: Any = StdioServerParameters(command=spec.command[0], args=list(spec.command[1:]))
-    elif spec.token_env is not None:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
+    async with AsyncExitStack() as stack:
+        if spec.command is not None:
+            server: Any = StdioServerParameters(command=spec.command[0], args=list(spec.command[1:]))
+        elif spec.token_env is not None:
+            import httpx2
+            from mcp.client.streamable_http import streamable_http_client
 
-        http = httpx2.AsyncClient(headers=bearer(spec.token_env, str(spec.url)), timeout=spec.timeout)
-        server = streamable_http_client(str(spec.url), http_client=http)
-    else:
-        server = spec.url
-    return Client(server, read_timeout_seconds=spec.timeout)
+            http = httpx2.AsyncClient(headers=bearer(spec.token_env, str(spec.url)), timeout=spec.timeout)
+            server = streamable_http_client(str(spec.url), http_client=await stack.enter_async_context(http))
+        else:
+            server = spec.url
+        yield await stack.enter_async_context(Client(server, read_timeout_seconds=spec.timeout))
 
 
-def _tools(spec: McpToolSpec, client: Client, portal: BlockingPortal, where: str) -> list[McpTool]:
+def _offered(client: Client, portal: BlockingPortal) -> dict[str, Any]:
     offered: dict[str, Any] = {}
     cursor: str | None = None
     while True:
@@ -106,7 +118,12 @@ def _tools(spec: McpToolSpec, client: Client, portal: BlockingPortal, where: str
         offered |= {tool.name: tool for tool in page.tools}
         cursor = page.next_cursor
         if cursor is None:
-            break
+            return offered
+
+
+def _chosen(
+    spec: McpToolSpec, offered: dict[str, Any], client: Client, portal: BlockingPortal, where: str
+) -> list[McpTool]:
     wanted = spec.tools if spec.tools is not None else tuple(offered)
     if missing := [name for name in wanted if name not in offered]:
         raise UserError(f"MCP server {where}: has no tool {missing[0]}; it has {', '.join(offered) or 'none'}")
@@ -121,16 +138,13 @@ def _tools(spec: McpToolSpec, client: Client, portal: BlockingPortal, where: str
 def _arguments(name: str, schema: dict[str, Any]) -> type[BaseModel]:
     """Return a model of a tool's arguments. Its fields have the schema's JSON types; the server checks the rest."""
     required = schema.get("required", [])
-    fields: dict[str, Any] = {}
-    for field, about in schema.get("properties", {}).items():
+    arguments: list[tuple[str, Any, Any, str | None]] = []
+    for argument, about in schema.get("properties", {}).items():
+        about = about if isinstance(about, dict) else {}  # true accepts any value
         kind = _TYPES.get(about.get("type"), Any) if isinstance(about.get("type"), str) else Any
-        description = about.get("description")
-        fields[field] = (
-            (kind, Field(description=description))
-            if field in required
-            else (kind | None if kind is not Any else Any, Field(None, description=description))
-        )
-    return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
+        default = ... if argument in required else None
+        arguments.append((argument, kind if default is ... else kind | None, default, about.get("description")))
+    return arguments_model(name, arguments)
 
 
 def _cause(error: BaseException) -> str:

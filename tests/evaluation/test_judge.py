@@ -166,7 +166,7 @@ def test_key_is_sent_without_white_space_and_an_impossible_key_is_one_error(
         assert judge.verdicts([item("Lyon")]) == ["yes"]
     assert server.keys == {f"Bearer {KEY}"}
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
-    with pytest.raises(UserError, match=r"judge judge-1 at http.*: the key in OPENAI_API_KEY has characters"):
+    with pytest.raises(UserError, match=r"judge judge-1 at http.*: the value of OPENAI_API_KEY has characters"):
         Judge(spec(server, tmp_path))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json  # noqa: F401, for an annotation
+
 from platform_sdk.records import ToolResult
 from platform_sdk.sampling.rollout import ToolFault
 
@@ -29,3 +31,20 @@ def unavailable(word: str) -> str:
 
 def untyped(word):  # type: ignore[no-untyped-def]
     """Lack an annotation."""
+
+
+def evaluated(copy: str) -> object:
+    """Evaluate the test's expression."""
+    return eval(copy)
+
+
+def unknown_type(word: json.Nothing) -> str:  # type: ignore[name-defined]
+    return str(word)
+
+
+class Odd:
+    pass
+
+
+def no_json_type(word: Odd) -> str:
+    return str(word)

@@ -82,6 +82,9 @@ def test_calculator_answers_any_text_with_a_number_or_an_arithmetic_error(text: 
         ("2 ^ 10", "1024", False), ("sqrt(16)", "4", False), ("9 ** 9 ** 9", "Error : the value is too large", True),
         ("1 / 0", "Error : division by zero", True), ("__import__('os')", "Error : not an arithmetic expression", True),
         ("(-8) ** 0.5", "Error : the value is no finite real number", True), ("'a' * 9", "Error", True),
+        ("1 ** 5000", "1", False), ("(-1) ** 2001", "-1", False), ("1.01 ** 1100 < 56801", "yes", False),
+        ("0.5 ** 5000", "0", False), ("2 ** 996 > 10 ** 299", "yes", False), ("round(7, -9 ** 8)", "Error : the", True),
+        ("9 ** 300 * 9 ** 300", "Error : the value is too large", True), ("round(2.5)", "2", False),
         ("(" * 90 + "1" + ")" * 90, "1", False), ("1e308 * 10", "Error : the value is no finite real number", True),
     ],
 )  # fmt: skip
@@ -110,7 +113,7 @@ def test_function_takes_its_name_arguments_and_description_from_its_definition()
     with opened({"type": "function", "function": "tests.tools.functions:days_between"}) as tools:
         tool = tools["days_between"]
         assert tool.description == "Count the days between two ISO dates."
-        assert set(tool.arguments.model_fields) == {"first", "second", "absolute"}
+        assert set(tool.arguments.model_json_schema()["properties"]) == {"first", "second", "absolute"}
         assert plain_argument(tool.arguments) is None
         assert call(tool, first="2024-03-01", second="2024-02-01") == ToolResult(text="29", figures={"value": 29.0})
         assert call(tool, first="2024-03-01", second="2024-02-01", absolute=False).text == "-29"
@@ -125,11 +128,33 @@ def test_function_may_return_a_whole_result_or_be_unavailable() -> None:
         assert call(tools["whole"], word="abc").figures == {"letters": 3}
         with pytest.raises(ToolFault, match="locked"):
             call(tools["unavailable"], word="x")
-    with (
-        pytest.raises(UserError, match="parameter word has no annotation"),
-        opened({"type": "function", "function": "tests.tools.functions:untyped"}),
-    ):
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("untyped", "parameter word has no annotation"),
+        ("unknown_type", "has no attribute 'Nothing'"),
+        ("no_json_type", "Unable to generate"),
+    ],
+)
+def test_function_whose_parameters_cannot_be_arguments_is_one_error(name: str, message: str) -> None:
+    spec = {"type": "function", "function": f"tests.tools.functions:{name}"}
+    with pytest.raises(UserError, match=f"tool tests.tools.functions:{name}: .*{message}.*; annotate"), opened(spec):
         pass
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "figures"),
+    [
+        ("10 ** 400", "1" + "0" * 400, {}), ("float('nan')", "nan", {}), ("float('inf')", "inf", {}),
+        ("'\\ud800 Ida'", "? Ida", {}), ("True", "True", {}), ("2.5", "2.5", {"value": 2.5}),
+    ],
+)  # fmt: skip
+def test_result_of_a_function_can_be_recorded(value: str, text: str, figures: dict[str, float]) -> None:
+    with opened({"type": "function", "function": "tests.tools.functions:evaluated"}) as tools:
+        assert call(tools["evaluated"], copy=value) == ToolResult(text=text, figures=figures)
+        assert call(tools["evaluated"], copy="1 / 0").text == "Error : ZeroDivisionError : division by zero"
 
 
 class Endpoint(HttpServer):
@@ -182,6 +207,38 @@ def test_http_refusal_is_the_agents_error_and_an_outage_is_a_fault(endpoint: End
         call(tools["weather"], city="x")
 
 
+def test_http_keeps_the_query_of_its_url(endpoint: Endpoint) -> None:
+    with opened(http(f"{endpoint.url}/now?key=1&city=Rome")) as tools:
+        assert call(tools["weather"], city="Oslo").text.strip() == "/now?key=1&city=Oslo"
+
+
+def test_http_damaged_response_is_a_fault() -> None:
+    with (
+        HttpServer(lambda _: (200, "plain", {"Content-Encoding": "gzip"})) as server,
+        opened(http(server.url, retries=1)) as tools,
+        pytest.raises(ToolFault, match="tool weather: http.* is unavailable: .*incorrect header"),
+    ):
+        call(tools["weather"], city="Oslo")
+    assert len(server.received) == 2
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["model_dump", "model_config", "schema", "copy", "json", "class", "argument_0"])
+def test_http_argument_may_have_a_name_that_pydantic_reserves(endpoint: Endpoint, name: str) -> None:
+    with opened(http(endpoint.url, arguments={"a": {"required": False}, name: {}})) as tools:
+        tool = tools["weather"]
+        assert plain_argument(tool.arguments) == name
+        assert list(tool.arguments.model_json_schema()["properties"]) == ["a", name]
+        assert call(tool, **{name: "x"}).text.strip() == f"/?{name}=x"
+
+
+@pytest.mark.parametrize(("url", "proxy"), [("http://\u00e4..b/x", ""), ("http://h/x", "odd://p")])
+def test_http_tool_that_cannot_be_opened_is_one_error(url: str, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(UserError, match=f"^tool weather: {url}: .*; correct the URL, or HTTP_PROXY"), opened(http(url)):
+        pass
+
+
 def _wait_for(port: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -193,6 +250,7 @@ def _wait_for(port: int) -> None:
 
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
+LOW_LEVEL = str(Path(__file__).with_name("low_level_mcp_server.py"))
 
 
 def test_mcp_program_offers_its_tools() -> None:
@@ -209,6 +267,13 @@ def test_mcp_program_offers_its_tools() -> None:
         assert call(tools["films"]).text == "Amberfall, Night Lake"
     with opened({"type": "mcp", "command": [sys.executable, SERVER], "tools": ["films"]}) as tools:
         assert list(tools) == ["films"]
+
+
+def test_mcp_arguments_may_have_any_names_and_their_rejection_is_the_agents_error() -> None:
+    with opened({"type": "mcp", "command": [sys.executable, LOW_LEVEL]}) as tools:
+        text = "[('_x', 1), ('model_dump', [2]), ('schema', 's')]"
+        assert call(tools["odd"], schema="s", model_dump=[2], _x=1) == ToolResult(text=text)
+        assert call(tools["odd"], schema="bad") == ToolResult(text="Error : schema must be good", error=True)
 
 
 def test_mcp_server_is_reached_over_http_and_its_loss_is_a_fault() -> None:
@@ -235,6 +300,15 @@ def test_mcp_server_is_reached_over_http_and_its_loss_is_a_fault() -> None:
         (
             {"type": "mcp", "command": [sys.executable, SERVER], "tools": ["actors"]},
             "has no tool actors; it has release",
+        ),
+        (
+            {"type": "mcp", "command": [sys.executable, LOW_LEVEL, "broken"]},
+            "lists no tools: MCPError: no database; check the server",
+        ),
+        ({"type": "mcp", "url": "http://h/mcp", "token_env": "MISSING"}, "MISSING has no token; set it"),
+        (
+            {"type": "custom", "tool": "tests.extensions.glossary:Glossary", "settings": {"path": "/no/file"}},
+            "tool tests.extensions.glossary:Glossary: FileNotFoundError: ",
         ),
         ({"type": "custom", "tool": "tests.extensions.glossary:Glossary"}, "missing 1 required positional argument"),
         ({"type": "custom", "tool": "tests.tools.functions:whole", "settings": {"word": "x"}}, "has no name; see"),
