@@ -28,7 +28,7 @@ def secret(variable: str, place: str) -> str:
     """
     value = os.environ.get(variable, "").strip()
     if not value.isascii() or not value.isprintable():
-        raise UserError(f"{place}: the value of {variable} has characters that an HTTP header must not hold; set it again")
+        raise UserError(f"{place}: the value of {variable} has characters that no HTTP header may hold; set it again")
     return value
 
 

@@ -16,8 +16,8 @@ PACKAGE = HOME / "platform_sdk"
 LAYERS = [  # from the top
     "cli", "teams", "log_service", "studies", "planning", "steps", "methods", "gateway", "agents", "tools", "retrieval",
     "kubeflow", "diagnosis", "execution", "training", "lineage", "evaluation", "graph", "sampling", "tracking", "data",
-    "processes", "config", "sizing", "record_files", "records", "outputs", "files", "authorities", "endpoints", "errors",
-    "display", "pages", "credentials", "rows", "run_dir",
+    "processes", "config", "sizing", "record_files", "records", "outputs", "files", "authorities", "endpoints",
+    "errors", "display", "pages", "credentials", "rows", "run_dir",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")

@@ -20,7 +20,8 @@ def main() -> None:
     if inspect.isawaitable(answer):
         answer = asyncio.run(_awaited(answer))
     text = None if answer is None else str(answer)
-    print(json.dumps(answer if isinstance(answer, dict) else {"answer": text}, ensure_ascii=False))
+    # A line of its own, even if the function printed text without an end of line.
+    print("\n" + json.dumps(answer if isinstance(answer, dict) else {"answer": text}))
 
 
 async def _awaited(answer: object) -> object:

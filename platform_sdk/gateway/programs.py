@@ -47,7 +47,7 @@ class Program:
         url: gets a POST for each attempt.
         environment: names of this process's variables that the command gets too.
         seconds: time of an attempt, after which it is ended.
-        output_bytes: most bytes of its standard output, or of the service's response.
+        output_bytes: maximum bytes of its standard output, or of the service's response.
     """
 
     command: tuple[str, ...] = ()
@@ -73,9 +73,10 @@ class Attempt:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the program with everything that it started."""
+        """End the program with everything that it started; a service is not waited for."""
         self._stopped.set()
-        self._thread.join()
+        if not self._program.url:
+            self._thread.join()
 
     def _report(self, run: Callable[[], Ended]) -> None:
         try:
@@ -113,7 +114,7 @@ class Attempt:
         return self._ended(end.stopped, end.status, end.stdout, end.stderr)
 
     def _environment(self, folder: str) -> dict[str, str]:
-        """Return the variables of the program: where the gateway is, those named in the recipe, and no others."""
+        """Return the variables of the program: the session's URLs, those named in the recipe, and no others."""
         session = self._session
         named = {name: os.environ[name] for name in self._program.environment if name in os.environ}
         return {
@@ -151,7 +152,7 @@ class Attempt:
             status = process.wait(GUARD_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            status = process.wait()
+            status, stopped = process.wait(), stopped or "timeout"
         if status < 0:
             end_holders(self._session.token)
         return self._ended(stopped, status, bytes(read["stdout"]), bytes(read["stderr"]))
@@ -195,7 +196,7 @@ def end_holders(token: str) -> None:
 
 
 def addresses(session: Session) -> dict[str, str]:
-    """Return where a program reaches its session, by the names of the variables; the token is valid for it alone."""
+    """Return the environment variables with a session's URLs and token, which is valid for this session only."""
     return {
         "OPENAI_BASE_URL": session.base_url, "OPENAI_API_KEY": session.token, "HOPFORGE_SESSION": session.name,
         "HOPFORGE_SEARCH_URL": session.search_url, "HOPFORGE_MCP_URL": session.mcp_url,

@@ -92,9 +92,9 @@ class ChatTemplate:
         return Completion(id, tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
 
     def _as_text(self, values: Any) -> Any:
-        """Return JSON values in which special tokens that a text spells are text."""
+        """Return JSON values in which special tokens that a text spells are text, without lone surrogates."""
         if isinstance(values, str):
-            return as_text(self.tokenizer, values)
+            return as_text(self.tokenizer, values.encode(errors="replace").decode())
         if isinstance(values, list):
             return [self._as_text(value) for value in values]
         if isinstance(values, dict):

@@ -111,8 +111,8 @@ def _end_descendants() -> None:
 def _children() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # pid (name) state parent …; the name may contain any character, including brackets.
-            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+            # pid (name) state parent …; the name may contain any bytes, including brackets.
+            if int(path.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
                 yield int(path.parent.name)
 
 

@@ -97,9 +97,9 @@ def _value(node: ast.expr) -> Number | bool:
             return _UNARY[type(op)](_value(operand))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             a, b = _value(left), _value(right)
-            if isinstance(op, ast.Pow) and isinstance(a, int) and isinstance(b, int) and abs(a) > 1:
-                if b * math.log10(abs(a)) > MAX_DIGITS:
-                    raise OverflowError  # of integers, Python computes all digits
+            whole = isinstance(op, ast.Pow) and isinstance(a, int) and isinstance(b, int) and abs(a) > 1
+            if whole and b * math.log10(abs(a)) > MAX_DIGITS:
+                raise OverflowError  # Python would compute all digits
             return _BINARY[type(op)](a, b)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             return _COMPARE[type(op)](_value(left), _value(right))

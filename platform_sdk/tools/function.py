@@ -33,8 +33,9 @@ class FunctionTool:
     def _result(self, call: ToolCall) -> ToolResult:
         parsed = self.arguments.model_validate(call.arguments)
         fields = self.arguments.model_fields
+        given = {str(fields[name].alias): getattr(parsed, name) for name in parsed.model_fields_set}
         try:
-            value = self.function(**{str(fields[name].alias): getattr(parsed, name) for name in parsed.model_fields_set})
+            value = self.function(**given)
             if isinstance(value, ToolResult):
                 return value
             text = "" if value is None else str(value)

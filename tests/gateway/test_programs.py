@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -184,12 +185,14 @@ def test_function_is_called_with_the_question(
         "def plain(question):\n    return question['question'].upper()\n"
         "async def waits(question):\n    return {'answer': question['id'], 'measures': {'steps': 2}}\n"
         "def silent(question):\n    pass\n"
+        "def dots(question):\n    print('.', end='')\n    return 'Ida \\ud800'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     for name, wanted in (
         ("plain", {"answer": "WHO DIRECTED AMBERFALL?"}),
         ("waits", {"answer": "q", "measures": {"steps": 2}}),
         ("silent", {"answer": None}),
+        ("dots", {"answer": "Ida \ud800"}),
     ):
         end = ended(session, Program(function_command(f"own_agents:{name}")))
         assert (end.outcome, json.loads(end.stdout)) == ("answered", wanted), end.stderr
@@ -226,7 +229,9 @@ def test_command_is_checked_without_running_it(tmp_path: Path, monkeypatch: pyte
     script.chmod(0o755)
     assert fault_of(["./agent.sh"]) is None
     assert fault_of(["python", "agents/none.py"]) == "agents/none.py: there is no such file; check the path"
-    assert "there is no such program" in str(fault_of(["no-such-program"]))
+    assert fault_of(["python", "-u", "none.py"]) == "none.py: there is no such file; check the path"
+    assert fault_of(["no-such"]) == "no-such: there is no such program; install it, or give its path"
+    assert fault_of(["./no-such"]) == "./no-such: there is no such program; check the path"
     assert not (tmp_path / "ran").exists()
     (tmp_path / "home").mkdir()
     (tmp_path / "home/agent.py").touch()
@@ -235,6 +240,54 @@ def test_command_is_checked_without_running_it(tmp_path: Path, monkeypatch: pyte
     (shipped / "agent.py").touch()
     assert located(["python", "sub/agent.py"], shipped.parent) == ("python", str(shipped / "agent.py"))
     assert located(["python", "home/agent.py"], shipped.parent) == ("python", "home/agent.py")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "cd agents && python ./main.py"], ["bash", "-lc", "exec ./main.py"], ["python", "-m", "a/b.py"],
+        ["python", "agent.sh", "http://host/search.js"], ["python", "-c", "print('" + "x" * 9999 + "/y.py')"],
+        ["env", "A=/b.py", "python"],
+    ],
+)  # fmt: skip
+def test_command_whose_arguments_are_no_files_is_accepted(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.sh").touch()
+    assert located(command, tmp_path) == tuple(command)
+    assert fault_of(command) is None
+
+
+def test_program_with_an_undecodable_process_name_ends_with_what_it_started(session: Session, tmp_path: Path) -> None:
+    named = f"import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0)\n{HIDING}"
+    end = ended(session, Program((sys.executable, "-c", named, str(tmp_path / "pid"), "0"), seconds=60))
+    assert (end.outcome, end.stderr) == ("answered", "")
+    assert not holders(session.token)
+
+
+def test_program_that_closes_its_output_and_stays_is_no_program_killed_from_outside(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "GUARD_SECONDS", 0.5)
+    end = ended(session, python("import os, time; os.close(1); os.close(2); time.sleep(600)", seconds=60))
+    assert (end.outcome, end.status, end.killed) == ("timeout", None, False)
+    wait_for(lambda: not holders(session.token))
+
+
+def test_stop_does_not_wait_for_a_service(session: Session) -> None:
+    release = threading.Event()
+
+    def answer(_: HttpRequest) -> HttpResponse:
+        release.wait(60)
+        return 200, "late"
+
+    with HttpServer(answer) as server:
+        attempt = Attempt(Program(url=server.url, seconds=60), QUESTION, session)
+        wait_for(lambda: bool(server.received))
+        attempt.stop()
+        assert session.inbox.take() is None, "the service has not answered yet"
+        release.set()
 
 
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json  # noqa: F401, for an annotation
+import json
 
 from platform_sdk.records import ToolResult
 from platform_sdk.sampling.rollout import ToolFault

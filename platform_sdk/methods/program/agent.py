@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from platform_sdk.agents.own_reward import load_reward
@@ -33,7 +33,8 @@ from platform_sdk.sampling.seeds import seed_of
 REPEATS = 2
 """Number of times that an attempt is repeated whose program was killed from outside, e.g. by the kernel."""
 JUDGED_FROM = 20
-"""Number of attempts from which a share of failures is judged."""
+"""Number of attempts from which the share of failures is checked."""
+NO_OUTPUT = "no output on standard error"
 ROLE = "agent"
 
 
@@ -49,19 +50,19 @@ class Failures:
         """Count an attempt.
 
         Raises:
-            UserError: more than the stated share of attempts failed.
+            UserError: more than ``maximum`` of at least ``JUDGED_FROM`` attempts failed.
         """
         self.attempts += 1
         if end.outcome != "answered":
             lines = end.stderr.strip().splitlines()
             status = "" if end.status is None else f" (exit status {end.status})"
-            self.causes[f"{end.outcome}{status}: {shortened(lines[-1], 300) if lines else 'it said nothing'}"] += 1
+            self.causes[f"{end.outcome}{status}: {shortened(lines[-1], 300) if lines else NO_OUTPUT}"] += 1
         failed = self.causes.total()
         if self.attempts >= JUDGED_FROM and failed > self.maximum * self.attempts:
             [(cause, count)] = self.causes.most_common(1)
             raise UserError(
                 f"{failed} of {self.attempts} attempts of the program failed, more than agent.failures allows; {count} "
-                f"of them: {cause}"
+                f"of them: {cause}; run hopforge program check RECIPE"
             )
 
 
@@ -120,7 +121,9 @@ class ProgramAgent(PolicyAgent):
         finally:
             session.close()
             running.stop()
-        return session, ends[0]
+        # The token is part of URLs that errors quote; it differs in every session.
+        stderr = without_credentials(ends[0].stderr.replace(session.token, "…"))
+        return session, replace(ends[0], stderr=stderr)
 
     def _answer(self, session: Session, question: Question) -> Agent[Ended]:
         """Answer the program's requests until it ends."""
@@ -159,7 +162,7 @@ class ProgramAgent(PolicyAgent):
         main = recorded[0].model_copy(update={"answer": given.answer})
         rollout = self.recorded(question, attempt, seed, main, recorded[1:], outcome)
         ended = ProgramEnd(
-            status=end.status, stderr=without_credentials(end.stderr.replace(session.token, "…")), notes=session.notes,
+            status=end.status, stderr=end.stderr, notes=session.notes,
             threads=tuple(thread.reason for thread in threads), measures=dict(given.measures),
         )  # fmt: skip
         rollout = rollout.model_copy(update={"program": ended})
@@ -167,7 +170,7 @@ class ProgramAgent(PolicyAgent):
 
 
 def _silent(question: Question, tokenizer: Any) -> Trajectory:
-    """Return the trajectory of a program that asked for nothing: the question, of which no token is learned."""
+    """Return the trajectory of a program without completions: the question, on whose tokens nothing is trained."""
     tokens = tuple(tokenizer(question.text, add_special_tokens=False)["input_ids"])
     return Trajectory(
         id=ROLE, role=ROLE, token_ids=tokens, agent_mask=(0,) * len(tokens), logprobs=(0.0,) * len(tokens), turns=()
@@ -178,7 +181,7 @@ def read_answer(line: str) -> ProgramAnswer:
     """Read a program's last line: a JSON object with ``answer``, ``main`` and ``measures``, or the answer as a text."""
     try:
         content = json.loads(line)
-    except (ValueError, RecursionError):  # no JSON, or nested without end
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         content = None
     if not isinstance(content, dict) or "answer" not in content:
         return ProgramAnswer(_text(line) or None)
@@ -200,8 +203,8 @@ def _text(answer: str) -> str:
 def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     """Return the rewards of a rollout by name.
 
-    They are the answer's EM and F1 under the dataset's convention, ``answered`` (the program gave an answer) and,
-    where the recipe names a function, ``own``.
+    They are the answer's EM and F1 under the dataset's convention, ``answered`` (the program gave an answer) and, if
+    the recipe names a function, ``own``.
     """
     answered = float(rollout.outcome == "answered")
     found = answer_rewards(rollout.main.answer, rollout.question) | {"answered": answered}
@@ -211,7 +214,7 @@ def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
-    """Return the metrics of a rollout: scores, calls, searches, threads, tokens, failures, and the program's measures.
+    """Return the metrics of a rollout: its rewards, ``failed``, and counts of calls, searches, threads and tokens.
 
     ``evidence_recall`` is the share of gold passages that the program was shown, by title.
     """

@@ -1,4 +1,4 @@
-"""Check of a recipe's program: one session with the untrained policy, and what would harm training on such sessions."""
+"""Check of a recipe's program: one session with the untrained policy, and its problems for training."""
 
 from __future__ import annotations
 
@@ -141,12 +141,12 @@ def _call(turn: Turn) -> Mapping[str, Any]:
 
 
 def problems(rollout: Rollout) -> Iterator[str]:
-    """Yield what keeps the policy from learning from a session."""
+    """Yield the reasons why the policy cannot learn from a session."""
     end = rollout.program
     if end is None or not end.threads:
         yield (
-            "the program asked for no completion, so there is nothing to train on; let its client take base URL and "
-            "key from OPENAI_BASE_URL and OPENAI_API_KEY"
+            "the program requested no completion, so there is nothing to train on; set its client's base URL and key "
+            "from OPENAI_BASE_URL and OPENAI_API_KEY"
         )
     if rollout.outcome == "no_answer":
         yield 'the program gave no answer; print it as the last line, e.g. {"answer": "Ida Roth"}'

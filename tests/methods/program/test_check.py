@@ -73,9 +73,9 @@ def test_check_warns_of_a_thread_a_call_and_of_parameters_that_the_recipe_sets(t
 @pytest.mark.parametrize(
     ("source", "problems"),
     [
-        ("print('Ida Roth')", ["the program asked for no completion"]),
-        ("pass", ["the program asked for no completion", "the program gave no answer"]),
-        ("raise SystemExit('no such model')", ["the program asked for no completion", "error with exit status 1"]),
+        ("print('Ida Roth')", ["the program requested no completion"]),
+        ("pass", ["the program requested no completion", "the program gave no answer"]),
+        ("raise SystemExit('no such model')", ["the program requested no completion", "error with exit status 1"]),
     ],
 )  # fmt: skip
 def test_check_of_a_program_that_teaches_nothing_exits_with_1(tmp_path: Path, source: str, problems: list[str]) -> None:

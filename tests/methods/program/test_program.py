@@ -77,9 +77,11 @@ def test_failures_of_a_program_are_recorded_and_learned_from_by_nobody(
     )
     with ExitStack() as opened:
         spec = AgentSpec(command=("python", str(script)))
-        [rollout] = played(program(engine, opened, spec), engine, WORLD.eval[:1])
+        agent = program(engine, opened, spec)
+        [rollout] = played(agent, engine, WORLD.eval[:1])
     assert rollout.program is not None
     assert (rollout.outcome, rollout.program.status, rollout.program.stderr) == ("error", 3, "cannot: …")
+    assert agent.failures.causes == {"error (exit status 3): cannot: …": 1}
     assert sum(rollout.main.agent_mask) == 0
     assert rollout.rewards == {"em": 0.0, "f1": 0.0, "answered": 0.0}
     assert measures(rollout)["failed"] == 1.0
@@ -110,6 +112,10 @@ def test_too_many_failures_stop_the_run_with_the_commonest() -> None:
         UserError, match=r"of 20 attempts of the program failed.*: error \(exit status 1\): KeyError: 'x"
     ):
         failures.note(Ended("error", 1, "KeyError: 'x0'"))
+    silent = Failures(0.0)
+    with pytest.raises(UserError, match="timeout: no output on standard error; run hopforge program check RECIPE"):
+        for _ in range(JUDGED_FROM):
+            silent.note(Ended("timeout"))
     calm = Failures(0.5)
     for number in range(100):
         calm.note(Ended("error", 1, "boom") if number % 2 else Ended("answered"))

@@ -171,6 +171,15 @@ def test_recited_reply_has_the_tokens_of_a_full_rendering(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_recited_reply_with_lone_surrogates_has_tokens(name: str) -> None:
+    template = ChatTemplate(tokenizer(name))
+    calls = (FunctionCall("theirs", "find", '{"query": "\\ud800 Ida"}'),)
+    prompt = template.render([Message("user", "Who?")], [])
+    recited = template.recited("c", prompt, Message("assistant", "\ud800 Ida", calls), cut=False)
+    assert template.text(recited, prompt).count("? Ida") == (1 if template.format is None else 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_recited_calls_are_parsed_again(name: str) -> None:
     template = ChatTemplate(tokenizer(name))
     if template.format is None:
