@@ -141,7 +141,8 @@ def _arguments(name: str, schema: dict[str, Any]) -> type[BaseModel]:
     arguments: list[tuple[str, Any, Any, str | None]] = []
     for argument, about in schema.get("properties", {}).items():
         about = about if isinstance(about, dict) else {}  # true accepts any value
-        kind = _TYPES.get(about.get("type"), Any) if isinstance(about.get("type"), str) else Any
+        form = about.get("type")
+        kind = _TYPES.get(form, Any) if isinstance(form, str) else Any
         default = ... if argument in required else None
         arguments.append((argument, kind if default is ... else kind | None, default, about.get("description")))
     return arguments_model(name, arguments)
