@@ -143,9 +143,11 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
     agent = recipe.structs.get("agent")
     for path, online in recipe.models(OnlineSpec):
         gains = isinstance(online.credit, InformationGainSpec)
+        # Loading a method imports its agent, so settings that state it are read instead.
+        own = online.credit.others == "own" and not getattr(agent, "rewards_called", False)
         if getattr(agent, "credit", None) is not None and online.credit != GroupCreditSpec():
             yield (*path, "credit"), "credits whole trajectories, and agent.credit each step; set one of them"
-        elif (gains or online.credit.others == "own") and not any(_method(recipe)):
+        elif (gains or own) and not any(_method(recipe)):
             from platform_sdk.methods.method import load_method
 
             method = load_method(recipe.pipeline.document.method)
@@ -154,7 +156,7 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
                 yield (*path, "credit", "type"), fault
             elif gains and getattr(agent, "max_turns", None) == 1:
                 yield ("agent", "max_turns"), ONLY_TURN
-            elif not gains and not method.rewards_called:
+            elif own and not method.rewards_called:
                 yield (*path, "credit", "others"), no_called_rewards(method.name)
 
 

@@ -34,6 +34,11 @@ class AgentSpec(Struct):
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
     @property
+    def rewards_called(self) -> bool:
+        """True, since workers have their own rewards (``Method.called_reward``); ``validate`` reads this."""
+        return True
+
+    @property
     def reward_names(self) -> tuple[str, ...]:
         """Return the names of a rollout's rewards, for the settings that name one."""
         return ("em", "f1", "well_formed", *(["own"] if self.reward else []))
