@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 StudyArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A study, e.g. studies/world-mygo.yaml.")]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="AXIS=LEVEL", help="Only these cells, e.g. method=MyGO or seed=0. Repeatable."),
+    typer.Option("--only", metavar="AXIS=LEVEL", help="Only these cells, e.g. training=MyGO or seed=0. Repeatable."),
 ]
 FolderOption = Annotated[Path, typer.Option(help="Folder of the run directories.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
