@@ -15,7 +15,7 @@ from platform_sdk.records import Passage
 Span = tuple[int, int]
 TOKEN = re.compile(r"\w+|[^\w\s]")
 # A full stop with its quotation marks or brackets, and space before a possible start of a sentence.
-_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n|[。！？]")
+_END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n|[。！？]")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\[\"'“‘])(?:[A-Z]|[A-Za-z](?:\.[A-Za-z])+|"
     r"Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Mt|Ft|Gen|Col|Capt|Lt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|etc|No|Nos|Vol|Inc|Ltd|Co|Corp|"

@@ -72,6 +72,8 @@ class EntityLinker:
 
     def _mentions(self, tokens: Sequence[str]) -> Iterator[Mention]:
         key = _key(tokens)
+        last = before = 0
         for name, start, end in self._automaton.find_matches_as_indexes(key):
-            first, last = (key.count("\0", 0, place) // 2 for place in (start, end))
+            first = last + key.count("\0", before, start) // 2
+            last, before = first + key.count("\0", start, end) // 2, end
             yield Mention(first, tuple(tokens[first:last]), self._entities[name])

@@ -20,12 +20,15 @@ _DATE = re.compile(
     rf"{_MONTH} \d{{1,2}}|(?:1\d|20)\d\ds?)\b"
 )
 _NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
-_CAPITAL = r"[^\W\d_a-zß-öø-ÿ][\w'’&-]*(?:\.(?=\w)\w*)*\.?"
+# Possessive: a shorter word is never part of a longer name, and trying each length of a long word takes quadratic time.
+_LETTER = r"[^\W\d_a-zß-öø-ÿ]"
+_CAPITAL = rf"{_LETTER}[\w'’&-]*+(?:\.(?=\w)\w*+)*+\.?+"
 _INSIDE = r"(?:of|the|de|da|do|dos|del|della|di|la|le|les|du|des|van|von|der|den|el|al|bin|ibn|for|&|[0-9]+)"
 _WORD = re.compile(rf"{_CAPITAL}")
 _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b))*(?: \([^()]{{1,40}}\))?")
-# Joined by words that usually separate two names: kept only if the whole is a title.
-_PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
+# Joined by words that usually separate two names: kept only if the whole is a title. No phrase begins after a capital
+# letter: it would have begun with that letter.
+_PHRASE = re.compile(rf"(?<!{_LETTER}){_CAPITAL}(?:(?: (?:\w++|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
 _BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
 # No name begins with these at any position.
 _FIRST_WORD = re.compile(

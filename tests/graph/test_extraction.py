@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -80,6 +81,14 @@ def test_mentions_of_a_sentence_with_their_rules() -> None:
 )
 def test_function_word_at_the_start_of_a_sentence_is_no_name(sentence: str, spans: set[str]) -> None:
     assert {mention.name for mention in mentions(sentence, "") if mention.rule == "span"} == spans
+
+
+def test_long_word_and_long_row_of_dots_take_linear_time() -> None:
+    began = time.process_time()
+    sequence = "ACGT" * 10_000
+    assert [mention.name for mention in mentions(f"{sequence} is long.", "")] == [sequence]
+    assert sentences(f"Contents {'.' * 40_000}5. Next one.") == [(0, 40_011), (40_012, 40_021)]
+    assert time.process_time() - began < 20  # with quadratic time ten minutes
 
 
 def test_answer_is_parsed_and_malformed_lines_are_kept() -> None:

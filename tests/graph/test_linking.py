@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from hypothesis import given
@@ -63,3 +64,12 @@ def test_linking_takes_the_longest_name_at_word_borders() -> None:
     assert linker.link("New Yorkers write c++ in Newyork") == [5]
     assert linker.link("") == linker.link("\0New\0\0York\0!"[:4]) == []
     assert EntityLinker([]).link("New York") == []
+
+
+def test_names_in_a_long_text_are_found_in_linear_time() -> None:
+    began = time.process_time()
+    found = EntityLinker([["New York"], ["Oslo"]]).mentions("in Oslo or New York; " * 20_000)
+    # Six tokens each time: in, Oslo, or, New, York, and the semicolon.
+    places = [(6 * turn + offset, length) for turn in range(20_000) for offset, length in ((1, 1), (3, 2))]
+    assert [(mention.position, len(mention.tokens)) for mention in found] == places
+    assert time.process_time() - began < 20  # with quadratic time minutes
