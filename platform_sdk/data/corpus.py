@@ -116,8 +116,8 @@ class TripleStore:
     def load(cls, path: Path) -> Self:
         """Load a TSV with a header line, or a file that :meth:`save` wrote.
 
-        The TSV needs the columns ``head``, ``relation`` (or ``property_id``) and ``tail``; ``head_id`` and ``tail_id``
-        (or ``tail_id_or_literal``) are optional, and other columns are ignored. There is no quoting.
+        The TSV needs the columns ``head``, ``relation`` (else ``property_id``) and ``tail``; ``head_id`` and
+        ``tail_id`` (else ``tail_id_or_literal``) are optional, and other columns are ignored. There is no quoting.
 
         Raises:
             RecordError: a column is missing, or a line has another number of columns than the header.
@@ -131,29 +131,29 @@ class TripleStore:
         write_jsonl(path, Triple, self.triples)
 
 
-_COLUMNS = {"property_id": "relation", "tail_id_or_literal": "tail_id"}
+_ALTERNATIVES = {"relation": "property_id", "tail_id": "tail_id_or_literal"}
 
 
 def _read_tsv(path: Path) -> list[Triple]:
     try:
-        text = read_bytes(path).decode()
+        text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise RecordError(f"{path}: line {line}: not UTF-8 text") from error
     # The csv module rejects fields of more than 131,072 characters.
     lines = (line.rstrip("\r\n") for line in io.StringIO(text, newline=""))
     rows = (line.split("\t") if line else [] for line in lines)
-    columns = [_COLUMNS.get(name, name) for name in next(rows, [])]
-    missing = [name for name in ("head", "relation", "tail") if name not in columns]
+    columns = next(rows, [])
+    places = {name: name if name in columns else _ALTERNATIVES.get(name) for name in Triple.model_fields}
+    wanted = {name: columns.index(column) for name, column in places.items() if column in columns}
+    missing = [name for name in ("head", "relation", "tail") if name not in wanted]
     if missing:
         raise RecordError(f"{path}: line 1: the header lacks {', '.join(missing)}")
-    wanted = [name for name in Triple.model_fields if name in columns]
     triples = []
     for number, row in enumerate(rows, start=2):
         if len(row) != len(columns):
             raise RecordError(f"{path}: line {number}: {len(row)} columns, but the header has {len(columns)}")
-        values = dict(zip(columns, row, strict=True))
-        triples.append(Triple(**{name: values[name] for name in wanted}))
+        triples.append(Triple(**{name: row[place] for name, place in wanted.items()}))
     return triples
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -190,7 +191,11 @@ def locate(path: str, data_dir: Path | None) -> Path:
     """
     if path.startswith(HUB):
         return _from_hub(path)
-    given = Path(path).expanduser()
+    try:
+        given = Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"dataset: {path}: there is no such home directory; give a path that begins with /") from error
+    remedy = ""
     if not given.is_absolute():
         if data_dir is None:
             raise UserError(
@@ -198,9 +203,8 @@ def locate(path: str, data_dir: Path | None) -> Path:
                 "give it with --set data_dir=DIR or the environment variable HOPFORGE_DATA",
                 code="dataset.no-data-dir",
             )
-        given = data_dir / given
-    if not given.is_file():
-        remedy = "" if Path(path).is_absolute() else "; check --set data_dir=DIR or HOPFORGE_DATA"
+        given, remedy = data_dir / given, "; check --set data_dir=DIR or HOPFORGE_DATA"
+    if not os.path.isfile(given):  # unlike Path.is_file, False also for a name that is too long
         raise UserError(f"dataset: there is no file {given}{remedy}", code="dataset.no-file")
     return given
 
@@ -211,11 +215,11 @@ def _from_hub(path: str) -> Path:
     if not (owner and name and file):
         raise UserError(f"dataset: {path} should read {HUB}OWNER/NAME/FILE")
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(f"dataset: {path} could not be fetched from the hub: {error}") from error
 
 

@@ -6,6 +6,7 @@ contexts is cheap.
 
 from __future__ import annotations
 
+import codecs
 import json
 import mmap
 import os
@@ -83,7 +84,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def is_list(data: bytes) -> bool:
     """Return True if a JSON text is a list rather than lines of objects."""
-    return data.lstrip()[:1] == b"["
+    return data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
 
 
 def parse_loose(path: Path, data: bytes, where: str) -> Any:

@@ -76,10 +76,10 @@ def card_licence(directory: Path) -> tuple[str, str]:
     head = card.read_text(encoding="utf-8", errors="replace").split("---")
     try:
         fields = YAML(typ="safe").load(head[1]) if len(head) > 2 and not head[0].strip() else None
-    except YAMLError:
+    except (YAMLError, ValueError):  # ValueError: an impossible date
         fields = None
     stated = fields.get("license") if isinstance(fields, dict) else None
-    if isinstance(fields, dict) and stated == "other":  # the Hub's word for a licence with a name of its own
+    if isinstance(fields, dict) and stated == "other":  # as the Hub marks a licence that its list lacks
         stated = fields.get("license_name")
     return (str(stated), str(card)) if stated else (UNKNOWN, f"{card} states none")
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from platform_sdk.data.files import is_list, read_bytes, read_json
+from platform_sdk.data.files import REFUSED, is_list, read_bytes, read_json
 from platform_sdk.data.streams import lines_in
 from platform_sdk.errors import UserError
 from platform_sdk.outputs import writing_output
@@ -83,7 +83,7 @@ def _passages(source: Path, joint: str) -> Iterator[tuple[str, str]]:
     for where, line in _lines(source):
         try:
             article = decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except REFUSED as error:
             raise RecordError(f"{where}: is not a passage of the release: {error}") from error
         yield article.title, joint.join(article.text or article.sentences).strip()
 

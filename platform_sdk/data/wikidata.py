@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from platform_sdk.data.files import REFUSED
 from platform_sdk.data.streams import lines_in
 from platform_sdk.display import excerpt
 from platform_sdk.errors import UserError
@@ -103,7 +104,7 @@ def _entities(dump: Path) -> Iterator[tuple[int, Entity]]:
             continue
         try:
             yield number, decoder.decode(text)
-        except msgspec.DecodeError as error:
+        except REFUSED as error:
             raise RecordError(f"{dump}: line {number}: is not an entity of a Wikidata dump: {error}") from error
 
 

@@ -160,3 +160,17 @@ def test_2wikis_files_become_a_corpus_of_distinct_passages(tmp_path: Path) -> No
         assert [passage.text for passage in Corpus.load(output).passages] == texts
     with pytest.raises(UserError, match="exists already"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"id": "Q1", "title": "\xff"}', b'{"id": "Q1", "title": "a", "x": ' + b"[" * 100_000]
+)
+def test_line_that_cannot_be_decoded_is_an_error_with_its_place(tmp_path: Path, text: bytes) -> None:
+    source = tmp_path / "dump.json"
+    source.write_bytes(b"[\n" + text.replace(b'"title"', b'"claims"').replace(b'"a"', b"{}") + b"\n]\n")
+    with pytest.raises(RecordError, match=r"dump\.json: line 2: is not an entity of a Wikidata dump"):
+        convert_wikidata(source, tmp_path / "kg.tsv")
+    source = tmp_path / "articles.jsonl"
+    source.write_bytes(text + b"\n")
+    with pytest.raises(RecordError, match=r"articles\.jsonl: is not a passage of the release"):
+        convert_release("hotpotqa", [source], tmp_path / "corpus.jsonl")

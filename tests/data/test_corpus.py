@@ -141,3 +141,9 @@ def test_a_passage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path.write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "1", "title": "A", "text": "\\ud800"}\n')
     with pytest.raises(RecordError, match="c.jsonl: record 2: text: contains a lone surrogate"):
         Corpus.load(path)
+
+
+def test_triples_with_a_byte_order_mark_and_both_columns_of_the_relation_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "kg.tsv"
+    path.write_text("\ufeffhead\trelation\tproperty_id\ttail\nAda\tborn in\tP19\tOslo\n")
+    assert TripleStore.load(path).triples == [Triple(head="Ada", relation="born in", tail="Oslo")]

@@ -243,3 +243,17 @@ def test_a_mixture_with_a_question_twice_is_refused(data: Path, tmp_path: Path) 
 def test_contradictory_mixture_is_refused(content: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         DatasetSpec.model_validate(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("~nosuchuser/train.json", "there is no such home directory; give a path that begins with /$"),
+        ("~/no-such-file.json", r"there is no file /.*/no-such-file\.json \["),
+        ("a" * 300, r"there is no file /.*; check --set data_dir=DIR"),
+        ("hf://some owner/name/train.json", "could not be fetched from the hub: Repo id must"),
+    ],
+)
+def test_path_that_leads_to_no_file_is_one_error(data: Path, tmp_path: Path, path: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        prepare(spec(train=path), data, tmp_path / "run")

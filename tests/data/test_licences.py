@@ -10,7 +10,7 @@ import pytest
 from platform_sdk.config.dataset import FORMATS, DatasetSpec
 from platform_sdk.data import dataset
 from platform_sdk.data.dataset import input_digest
-from platform_sdk.data.licences import DATASETS, dataset_terms, model_terms
+from platform_sdk.data.licences import DATASETS, card_licence, dataset_terms, model_terms
 
 VERSION = f"hopforge {metadata.version('hopforge')}"
 
@@ -96,3 +96,8 @@ def test_model_of_the_hub_has_its_commit_and_a_shipped_one_the_version(tmp_path:
     assert model_terms("Qwen/Qwen2.5-7B", folder).revision == "d" * 40
     shipped = model_terms("hopforge:world-base", tmp_path)
     assert (shipped.revision, shipped.licence) == (VERSION, "Apache-2.0")
+
+
+def test_card_with_an_impossible_date_states_no_licence(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("---\nlicense: mit\ndate: 2024-13-45\n---\n")
+    assert card_licence(tmp_path) == ("unknown", f"{tmp_path}/README.md states none")

@@ -214,3 +214,10 @@ def test_validate_names_the_format_of_a_file_that_is_declared_as_another(tmp_pat
 def test_question_formats_follow_the_first_record(tmp_path: Path, text: str, formats: set[str]) -> None:
     (tmp_path / "f").write_text(text)
     assert question_formats(tmp_path / "f") == formats
+
+
+def test_list_of_questions_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "nq.json"
+    path.write_text('\ufeff[{"question": "Where?", "answer": ["Oslo"]}]')
+    [question] = load_questions(path, "nq").questions
+    assert (question.text, question.answers) == ("Where?", ("Oslo",))
