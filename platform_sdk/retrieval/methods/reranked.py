@@ -19,6 +19,7 @@ from pydantic import Field
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.records import Evidence
+from platform_sdk.retrieval.encoders import first_line
 from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load_method
 from platform_sdk.sampling.rollout import SearchRequest
 
@@ -73,8 +74,13 @@ class RerankedMaterial(Material):
             loaded = CrossEncoder(self.model, device=None if self.device == "auto" else self.device)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{where}: cannot be loaded ({str(error).splitlines()[0]}); give the directory of a cross-encoder, or "
+                f"{where}: cannot be loaded ({first_line(error)}); give the directory of a cross-encoder, or "
                 "a hub name that is reachable"
+            ) from error
+        except (AssertionError, RuntimeError) as error:  # torch without CUDA raises an AssertionError
+            raise UserError(
+                f"{where}: cannot be loaded on device {self.device} ({first_line(error)}); set "
+                "retrieval.settings.device to cpu, or to a device with enough free memory"
             ) from error
         if loaded.num_labels != 1:
             raise UserError(f"{where}: gives {loaded.num_labels} scores; give a cross-encoder with one score")
