@@ -132,7 +132,12 @@ def recall(
         facts, _ = _measured(loaded, workdir, ks)
         compared = [facts]
     else:
-        recipes = [load_recipe(recipe, [*(overrides or ()), *_by(loaded, name)]) for name in methods.split(",")]
+        names = dict.fromkeys(name.strip() for name in methods.split(","))
+        if "" in names:
+            raise UserError(
+                f"--methods takes retrieval methods, separated by commas, e.g. passages,lexical, not {methods!r}"
+            )
+        recipes = [load_recipe(recipe, [*(overrides or ()), *_by(loaded, name)]) for name in names]
         results = [_measured(each, workdir, ks) for each in recipes]
         compared = [
             facts | {"differences": {str(k): change._asdict() for k, change in recall.compare(results[0][1]).items()}}
@@ -236,13 +241,21 @@ def retrieval_method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
 
 @contextmanager
 def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
-    """Yield the recipe's retriever and its run directory; both are created if missing."""
+    """Yield the recipe's retriever and its run directory; both are created if missing.
+
+    Raises:
+        UserError: the retrieval method refuses a search inside the context.
+    """
     from platform_sdk.retrieval.environments import build_retriever
+    from platform_sdk.retrieval.retriever import InvalidRequest
 
     run_dir = prepared_run(recipe, workdir)
     _check_graph(recipe, run_dir)
     with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
-        yield retriever, run_dir
+        try:
+            yield retriever, run_dir
+        except InvalidRequest as error:
+            raise UserError(f"{error}; change --scope, or choose another retrieval.method") from error
 
 
 def _check_graph(recipe: Recipe, run_dir: Path) -> None:

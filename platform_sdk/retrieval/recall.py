@@ -46,9 +46,12 @@ class Recall:
             UserError: the other counts different questions.
         """
         if any(self.scores[k].keys() != other.scores[k].keys() for k in self.scores):
-            raise UserError("the methods' gold evidence is of different questions; compare methods that find the same")
+            raise UserError(
+                "the methods count different questions, since their gold evidence differs (triples, passages); compare "
+                "methods of one kind"
+            )
         return {
-            k: paired_bootstrap(list(scores.values()), list(other.scores[k].values()))
+            k: paired_bootstrap(list(scores.values()), [other.scores[k][id] for id in scores])
             for k, scores in self.scores.items()
         }
 
@@ -67,12 +70,15 @@ def measure_recall(
 
     Raises:
         UserError: a k is below 1, no question has gold evidence, or the scope needs something else.
-        RetrieverFault: see ``Retriever.search``.
+        InvalidRequest, RetrieverFault: see ``Retriever.search``.
     """
     if not ks or min(ks) < 1:
         raise UserError("give at least one k, each 1 or more")
     if unknown := set(scope) - {"head", "question_id"}:
-        raise UserError(f"recall cannot be measured: a question does not say what to search by ({min(unknown)})")
+        raise UserError(
+            f"recall cannot be measured: the retrieval method needs {min(unknown)} in every search, which a question "
+            "does not give; choose another method"
+        )
     visits = "head" in scope
     known = [pair for question in questions for triples in (True, visits) for pair in _gold(question, scope, triples)]
     requests = list(dict.fromkeys(request for request, _ in known))

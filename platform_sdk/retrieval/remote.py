@@ -18,7 +18,7 @@ from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
-from platform_sdk.retrieval.retriever import Retriever
+from platform_sdk.retrieval.retriever import InvalidRequest, Retriever
 from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
@@ -79,7 +79,7 @@ class RemoteRetriever(Retriever):
         """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
-            ValueError: the service rejects a request as invalid.
+            InvalidRequest: the service rejects a request.
             UserError: the service's corpus or encoder changed, or the service stayed unavailable.
             RetrieverFault: the response is incomplete, or the service failed and ``patience`` is 0.
         """
@@ -109,7 +109,7 @@ class RemoteRetriever(Retriever):
             raise RetrieverFault(f"{self._url}: {len(answer.results)} results came back for {len(requests)} queries")
         for request, item in zip(requests, answer.results, strict=True):
             if item.error is not None:
-                raise ValueError(f"{self._url}: {item.error.message}: {request}")
+                raise InvalidRequest(f"{self._url}: {item.error.message}: {request}")
         return [list(item.evidence or ()) for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
@@ -141,7 +141,7 @@ class RemoteRetriever(Retriever):
                 return answer
             if answer.status_code not in TRANSIENT:
                 remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
-                raise UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
+                raise UserError(f"{self._url}: {_reason(answer)}{remedy}")
             patience.wait(_reason(answer), _retry_after(answer))
 
     def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
@@ -160,7 +160,7 @@ def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
     size = 0
     for request in requests:
         if len(request.query) > MAX_CHARACTERS:
-            raise ValueError(f"a query of {len(request.query)} characters is longer than {MAX_CHARACTERS}")
+            raise InvalidRequest(f"a query of {len(request.query)} characters is longer than {MAX_CHARACTERS}")
         texts = (request.query, *request.scope, *request.scope.values())
         most = sum(ESCAPED * len(text) + 64 for text in texts)
         if part and (len(part) == MAX_QUERIES or size + most > MAX_BYTES - 1024):
@@ -174,9 +174,10 @@ def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
 
 def _reason(answer: httpx.Response) -> str:
     try:
-        return Refusal.model_validate_json(answer.content, extra="ignore").error.message
+        reason = Refusal.model_validate_json(answer.content, extra="ignore").error.message
     except ValidationError:
-        return f"HTTP {answer.status_code}: {answer.text[:300]}"
+        reason = answer.text[:300]
+    return f"HTTP {answer.status_code}: {reason}"
 
 
 def _retry_after(answer: httpx.Response) -> float:

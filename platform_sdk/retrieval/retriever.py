@@ -15,6 +15,10 @@ from platform_sdk.retrieval.method import Index, RetrievalMethod
 from platform_sdk.sampling.rollout import SearchRequest
 
 
+class InvalidRequest(ValueError):
+    """A search that the retrieval method refuses."""
+
+
 class Retriever(Protocol):
     """Search engine of an agent. ``corpus_digest`` identifies the corpus and goes into every rollout."""
 
@@ -25,6 +29,7 @@ class Retriever(Protocol):
         """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
+            InvalidRequest: the retrieval method refuses a request.
             RetrieverFault: a dependency of the retriever failed; a retry may help.
         """
         ...
@@ -54,7 +59,7 @@ class IndexRetriever(Retriever):
             return []
         for request in requests:
             if wrong := self.refusal(request):
-                raise ValueError(f"{wrong}: {request}")
+                raise InvalidRequest(f"{wrong}: {request}")
         return self.find(requests, self.encode(requests), k)
 
     def encode(self, requests: Sequence[SearchRequest]) -> np.ndarray:

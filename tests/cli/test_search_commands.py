@@ -183,6 +183,25 @@ def test_k_option_that_is_not_numbers_is_refused(tmp_path: Path, k: str) -> None
         call("recall", "world-text.yaml", tmp_path, "-k", k)
 
 
+@pytest.mark.parametrize("methods", ["", "lexical,", ","])
+def test_empty_name_of_a_method_is_refused(tmp_path: Path, methods: str) -> None:
+    with pytest.raises(UserError, match="--methods takes retrieval methods, separated by commas"):
+        call("recall", "world-text.yaml", tmp_path, *WORLD, "--methods", methods)
+
+
+def test_method_that_is_named_twice_is_measured_once(tmp_path: Path) -> None:
+    found = json.loads(call("recall", "world-text.yaml", tmp_path, *WORLD, "--json", "--methods", "none, lexical,none"))
+    assert [each["method"] for each in found["methods"]] == ["none", "lexical"]
+
+
+def test_question_without_passages_is_one_error(tmp_path: Path) -> None:
+    contexts = [*WORLD, "--set", "retrieval.method=contexts"]
+    with pytest.raises(UserError, match=r"question 'nobody' \(question_id\) has no passages.*; change --scope"):
+        call("search", "world-text.yaml", tmp_path, *contexts, "Who?", "--scope", "question_id=nobody")
+    with pytest.raises(UserError, match="has no passages.*or choose another retrieval.method"):
+        call("recall", "world-text.yaml", tmp_path, *contexts)
+
+
 def test_a_method_that_searches_nothing_has_no_recall(tmp_path: Path) -> None:
     recipe = ROOT / "pipelines/arena/hotpotqa-smollm2.yaml"
     result = CliRunner().invoke(app, ["recall", "--recipe", str(recipe), "--workdir", str(tmp_path)])

@@ -17,7 +17,7 @@ from platform_sdk.records import Evidence, Passage, Question, Triple
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.index import build_index
-from platform_sdk.retrieval.recall import measure_recall
+from platform_sdk.retrieval.recall import Recall, measure_recall
 from platform_sdk.sampling.rollout import SearchRequest
 
 SPEC = RetrievalSpec(threads=1)
@@ -110,7 +110,7 @@ def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, enco
     with open_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False) as retriever:
         requests = [SearchRequest(query, {"question_id": "q0"}), SearchRequest(query, {"question_id": "q1"})]
         first, second = retriever.search(requests, 3)
-        with pytest.raises(ValueError, match="no passages are known of question 'q9'"):
+        with pytest.raises(ValueError, match="question 'q9' .question_id. has no passages"):
             retriever.search([SearchRequest(query, {"question_id": "q9"})], 3)
     for hits, start, end in ((first, 0, 10), (second, 5, 25)):
         texts = [f"{passage.title}\n{passage.text}" for passage in passages[start:end]]
@@ -198,3 +198,11 @@ def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -
             for h in ("Ada Kahn", "Bela Lund")
         ]
         assert graph.at[1] == sum(top in (TRIPLES[2].text, TRIPLES[3].text) for top in tops) / 2
+
+
+def test_recall_is_compared_by_question_and_not_by_place() -> None:
+    first, second = Recall(0, {5: {"a": 1.0, "b": 0.0, "c": 0.5}}), Recall(0, {5: {"c": 0.5, "b": 0.0, "a": 1.0}})
+    change = first.compare(second)[5]
+    assert (change.difference, change.low, change.high) == (0, 0, 0)
+    with pytest.raises(UserError, match="the methods count different questions"):
+        first.compare(Recall(0, {5: {"a": 1.0, "b": 0.0, "d": 0.5}}))

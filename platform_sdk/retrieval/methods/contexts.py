@@ -49,7 +49,7 @@ class Contexts(RetrievalMethod[ContextMaterial, NoSettings]):
 
     def refusal(self, material: ContextMaterial, request: SearchRequest) -> str | None:
         known = request.scope["question_id"] in material.by_question
-        return None if known else f"no passages are known of question {request.scope['question_id']!r} (question_id)"
+        return None if known else f"question {request.scope['question_id']!r} (question_id) has no passages"
 
     def find(
         self, index: Index[ContextMaterial, NoSettings], requests: Sequence[SearchRequest], queries: np.ndarray, k: int
