@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -46,10 +47,10 @@ from platform_sdk.retrieval.wire import (
 
 BODY_SECONDS = 10.0
 GONE = 499  # status in the metrics of a caller who disconnected; never sent
-DESCRIPTION = """Searches collections of passages, triples or whatever a retrieval method finds its evidence in.
+DESCRIPTION = """Searches collections of passages, triples or other evidence of a retrieval method.
 
 Queries that arrive at the same time are encoded and searched together. An answer other than 200 has the body of
-`Refusal`; after 429 and 503 ask again when `Retry-After` says."""
+`Refusal`; after 429 and 503 retry after the seconds in `Retry-After`."""
 
 Team = Callable[..., Awaitable[str | None]]
 
@@ -182,12 +183,12 @@ def _add_mcp(app: FastAPI, tool: McpTool, team: Team) -> None:
 
 
 def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
-    @app.get("/healthz", summary="Whether the process lives")
+    @app.get("/healthz", summary="Liveness of the process")
     async def healthz() -> Status:
         return Status(status=host.status.status)
 
     @app.get(
-        "/readyz", summary="Whether searches are answered",
+        "/readyz", summary="Readiness for searches",
         responses=described(*([401] if tokens else []), 404, 409, 422)
         | {503: {"model": Status, "description": "Not ready, with the reason."}},
     )  # fmt: skip
@@ -197,14 +198,14 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
         collection: Annotated[str | None, Query(description="Report on this collection only.")] = None,
         authorization: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Status:
-        """Report readiness: without a collection, ready when every collection that can be opened is. `detail` tells the
-        collections of the caller's team that cannot; searches of these are answered 503, and they are tried again.
-        Where tokens are needed, a caller without one, e.g. a Kubernetes probe, gets the status alone.
+        """Report readiness: without a collection, ready when every collection that can be opened is. `detail` lists
+        the team's collections that cannot; their searches get 503, and opening them is retried. If tokens are required,
+        a caller without one, e.g. a Kubernetes probe, gets only the status.
         """
         if tokens is None:
             status = host.readiness(collection, digest, None)
         elif authorization:
-            team = _owner(tokens, authorization.removeprefix("Bearer ").strip())
+            team = _owner(tokens, get_authorization_scheme_param(authorization)[1])
             status = host.readiness(collection, digest, team)
         elif collection is None and digest is None:
             status = Status(status=host.status.status)

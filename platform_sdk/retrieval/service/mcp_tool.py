@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,18 +10,24 @@ from fastapi import Request, Response
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from platform_sdk.records import SEARCH, Evidence
+from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.refusals import RequestError, invalid
-from platform_sdk.retrieval.wire import MAX_BYTES, MAX_CHARACTERS, MAX_HITS, parse_body
+from platform_sdk.retrieval.wire import MAX_BYTES, MAX_CHARACTERS, MAX_HITS, Query, Whole
 
 PATH = "/mcp"
 DEFAULT_HITS = 5
 _TEAM = "hopforge.team"
+
+
+class _Arguments(Query):
+    k: Whole = Field(DEFAULT_HITS, ge=1, le=MAX_HITS)
+    collection: str | None = None
 
 
 class McpTool:
@@ -47,7 +52,8 @@ class McpTool:
         return _Delegated(self._manager, body)
 
     async def _tools(self, context: Any, _: Any) -> ListToolsResult:
-        names = [listed.name for listed in self._host.collections_of(context.request.scope[_TEAM])]
+        listed = self._host.collections_of(context.request.scope[_TEAM])
+        names = [one.name for one in listed]
         fields: dict[str, Any] = {
             "query": {"type": "string", "description": "text to search for", "maxLength": MAX_CHARACTERS},
             "k": {
@@ -56,6 +62,11 @@ class McpTool:
             },
         }  # fmt: skip
         required = ["query"]
+        if keys := sorted({key for one in listed if one.facts for key in load_method(one.facts.method).scope}):
+            fields["scope"] = {
+                "type": "object", "description": "further input that some collections need",
+                "properties": {key: {"type": "string"} for key in keys}, "additionalProperties": {"type": "string"},
+            }  # fmt: skip
         if len(names) > 1:
             fields["collection"] = {"type": "string", "description": "what is searched", "enum": names}
             required.append("collection")
@@ -77,18 +88,12 @@ class McpTool:
         return CallToolResult(content=[*content], structured_content={"results": results})
 
     async def _search(self, arguments: dict[str, Any], team: str | None) -> list[Evidence]:
-        if unknown := set(arguments) - {"query", "k", "collection"}:
-            raise RequestError(422, "invalid_request", f"unknown argument: {min(unknown)}")
-        query = arguments.get("query")
-        if not isinstance(query, str):
-            raise RequestError(422, "invalid_request", "query: must be a text")
-        rest = {"k": arguments.get("k", DEFAULT_HITS), "collection": arguments.get("collection")}
         try:
-            body = parse_body(json.dumps({"queries": [{"query": query}], **rest}).encode())
+            body = _Arguments.model_validate(arguments)
         except ValidationError as error:
             raise invalid(error) from error
         collection = self._host.collection(body.collection, team)
-        request = body.queries[0].request()
+        request = body.request()
         if fault := collection.retriever.refusal(request):
             raise RequestError(422, "invalid_query", fault)
         [found] = await collection.search([request], body.k, self._seconds)

@@ -18,14 +18,14 @@ RETRY_SECONDS = 2
 MAX_ERRORS = 20  # reported for one body
 
 MEANINGS = {
-    400: "The team has several collections and the request names none, or its framing is ambiguous.",
+    400: "The request names no collection although the team has several, or has two lengths.",
     401: "Missing or unknown token.",
     404: "The team has no such collection.",
-    408: "The body did not come in time.",
-    409: "Another corpus is searched than the one that was named.",
+    408: "The body did not arrive in time.",
+    409: "The service searches a different corpus than the request names.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    422: "The request is not of the form that is described here.",
+    422: "The request does not match this schema.",
     429: "Too many queries wait.",
     500: "A fault of the service.",
     503: "Not ready, shutting down, or a dependency is unavailable.",
@@ -55,8 +55,10 @@ def unauthorised() -> RequestError:
 def invalid(error: ValidationError) -> RequestError:
     """Return the error for an invalid body, with each location."""
     if error.error_count() > MAX_ERRORS:
-        return RequestError(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
-    return RequestError(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
+        return RequestError(
+            422, "invalid_request", f"the body has {error.error_count()} errors; compare it with /openapi.json"
+        )
+    return RequestError(422, "invalid_request", _joined(error.errors(include_url=False, include_input=False)))
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -83,7 +85,7 @@ def handle_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(request, RequestError(422, "invalid_request", _told(error.errors())))
+        return answer(request, RequestError(422, "invalid_request", _joined(error.errors())))
 
     @app.exception_handler(HTTPException)
     async def routing(request: Request, error: HTTPException) -> JSONResponse:
@@ -92,7 +94,7 @@ def handle_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, RequestError(500, "internal", f"{type(error).__name__}; the service's log says more"))
+        return answer(request, RequestError(500, "internal", f"{type(error).__name__}; see the service's log"))
 
 
 class OneLength:
@@ -115,6 +117,6 @@ class OneLength:
         await JSONResponse(refusal.model_dump(), 400, {"Connection": "close"})(scope, receive, send)
 
 
-def _told(errors: Any) -> str:
-    told = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in errors)
-    return told[:2000]
+def _joined(errors: Any) -> str:
+    """Return each error with its location, at most 2,000 characters."""
+    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in errors)[:2000]

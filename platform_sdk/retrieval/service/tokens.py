@@ -24,7 +24,7 @@ class Tokens:
     The files are reread every few seconds, so a rotated Secret takes effect without a restart.
 
     Raises:
-        UserError: the directory does not exist, has no token, or two teams share a token.
+        UserError: the directory does not exist, has no token or cannot be read, or two teams share a token.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +41,7 @@ class Tokens:
         if time.monotonic() - self._at > FRESH_SECONDS:
             try:
                 self._tokens = _read(self._directory)
-            except (UserError, OSError) as error:
+            except UserError as error:
                 log.error("every request is refused: %s", error)
                 raise UnreadableTokens(str(error)) from error
             self._at = time.monotonic()
@@ -56,8 +56,11 @@ def _read(directory: Path) -> dict[str, bytes]:
     if not directory.is_dir():
         raise UserError(f"{directory}: no such directory; it must hold one file per team with its token")
     # A mounted Secret keeps its versions in hidden folders.
-    files = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
-    tokens = {path.name: token for path in sorted(files) if (token := path.read_bytes().strip())}
+    try:
+        files = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
+        tokens = {path.name: token for path in sorted(files) if (token := path.read_bytes().strip())}
+    except OSError as error:
+        raise UserError(f"{directory}: its tokens cannot be read ({error}); make the files readable") from error
     if not tokens:
         raise UserError(f"{directory}: holds no token; write one file per team")
     if len(set(tokens.values())) < len(tokens):

@@ -16,10 +16,12 @@ from mcp.client.streamable_http import streamable_http_client
 
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Triple
 from platform_sdk.retrieval.remote import AUTHORITY, RemoteRetriever
 from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import prepare_world, served
+from tests.retrieval.processes import Embeddings, prepare_world, served
 from tests.retrieval.service.test_tls import Authority
 
 TOKENS = {"red": "red-secret-token", "blue": "blue-secret-token"}
@@ -96,9 +98,10 @@ def test_team_sees_its_own_collections_only(url: str) -> None:
     ("arguments", "reason"),
     [
         ({"query": "x", "k": 101}, "k: Input should be less than or equal to 100"),
-        ({"query": 5}, "query: must be a text"),
-        ({"k": 1}, "query: must be a text"),
-        ({"query": "x", "corpus": "y"}, "unknown argument: corpus"),
+        ({"query": 5}, "query: Input should be a valid string"),
+        ({"k": 1}, "query: Field required"),
+        ({"query": "x" * 32_769}, "query: String should have at most 32768 characters"),
+        ({"query": "x", "corpus": "y"}, "corpus: Extra inputs are not permitted"),
     ],
 )
 def test_malformed_search_is_an_error_of_the_tool(url: str, arguments: dict[str, Any], reason: str) -> None:
@@ -140,3 +143,17 @@ def test_tool_is_served_over_https(tmp_path: Path, folder: Path, url: str, monke
         with pytest.raises(BaseExceptionGroup) as caught:
             over_mcp(secured, "any", search(query="is a film", k=2))
         assert caught.group_contains(httpx2.ConnectError, match="certificate", depth=None)
+
+
+def test_collection_that_needs_more_than_a_query_takes_a_scope(folder: Path, url: str) -> None:
+    fact = next(iter(read_jsonl(folder / "world/corpus/triples.jsonl", Triple)))
+    with Embeddings() as encoder:
+        retrieval = encoder.spec()
+        graph = CollectionSpec(name="graph", run_dir=folder / "world", environment="world-kg", retrieval=retrieval)
+        with served(ServiceSpec(collections=(graph,))) as open_to_all:
+            [tool] = over_mcp(open_to_all, "any", lambda client: client.list_tools()).tools
+            found = over_mcp(open_to_all, "any", search(query="Who?", k=100, scope={"head": fact.head}))
+            refused = over_mcp(open_to_all, "any", search(query="Who?"))
+    assert tool.input_schema["properties"]["scope"]["properties"] == {"head": {"type": "string"}}
+    assert fact.text in [part.text.partition("\n")[2] for part in found.content]
+    assert (refused.is_error, "needs head in the scope" in refused.content[0].text) == (True, True)

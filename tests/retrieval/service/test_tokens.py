@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.errors import UserError
 from platform_sdk.retrieval.service.tokens import Tokens
 
 
@@ -18,3 +19,9 @@ def test_tokens_are_compared_in_full(tmp_path: Path) -> None:
 def test_near_miss_of_a_token_is_rejected(tmp_path: Path, given: str) -> None:
     (tmp_path / "one").write_text("0123456789abcdef\n")
     assert Tokens(tmp_path).team(given) is None
+
+
+def test_token_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "red").symlink_to("/proc/self/mem")  # a regular file whose first byte nobody can read
+    with pytest.raises(UserError, match=r"its tokens cannot be read \(.+\); make the files readable"):
+        Tokens(tmp_path)
