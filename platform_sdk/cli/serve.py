@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from pathlib import Path
@@ -71,6 +72,8 @@ def retriever(
     """
     if (recipe is None) == (config is None):
         raise UserError("add either --recipe RECIPE or --config FILE")
+    if config is not None and (overrides or workdir):
+        raise UserError("--set and --workdir change a recipe, but --config names a file; remove them, or use --recipe")
     if tokens is None and not _loopback(host):
         raise UserError(
             f"listening on {host} without --tokens would let anyone search: add --tokens DIR, or --host 127.0.0.1",
@@ -81,6 +84,8 @@ def retriever(
     _require_free(host, port)
     if metrics_port is not None:
         _require_free(metrics_host, metrics_port)
+        if metrics_port == port != 0:
+            raise UserError(f"--port and --metrics-port are both {port}; choose two ports", code="serve.port-in-use")
     from platform_sdk.config.document import read_as
     from platform_sdk.config.service import ServiceSpec
     from platform_sdk.retrieval.service.tls import Certificate
@@ -128,7 +133,13 @@ def _require_free(host: str, port: int) -> None:
         with socket.socket(family, kind, protocol) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
             tried.bind(address)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UserError(f"cannot listen on {host}: no such host ({error}); give an address of this machine") from error
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UserError(
+                f"cannot listen on {host}: it is not an address of this machine; give one that is"
+            ) from error
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; choose another port", code="serve.port-in-use"
         ) from error

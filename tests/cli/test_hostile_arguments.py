@@ -18,6 +18,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import open_regular, writing
 from platform_sdk.outputs import write_output
 from tests.commands import refusal
+from tests.process_watch import free_port
 from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
@@ -81,6 +82,25 @@ def test_output_that_cannot_be_meant_is_refused_before_the_work(name: str, fault
 def test_retriever_of_a_recipe_that_searches_nothing_is_refused() -> None:
     told = refusal("serve", "retriever", "--recipe", "pipelines/arena/world.yaml", "--port", 0)
     assert told == "pipelines/arena/world.yaml: the agents of method arena do not search"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--config", "x.yaml", "--set", "a=1"), "--set and --workdir change a recipe"),
+        (("--config", "x.yaml", "--workdir", "."), "--set and --workdir change a recipe"),
+        (("--config", "x.yaml", "--tokens", ".", "--host", "a..b"), "cannot listen on a..b: no such host"),
+        (("--config", "x.yaml", "--tokens", ".", "--host", "203.0.113.7"), "it is not an address of this machine"),
+    ],
+)
+def test_options_of_the_retriever_that_cannot_work_are_refused(options: tuple[str, ...], reason: str) -> None:
+    assert reason in refusal("serve", "retriever", "--port", 0, *options)
+
+
+def test_equal_ports_of_the_retriever_are_refused() -> None:
+    port = free_port()
+    refused = refusal("serve", "retriever", "--config", "x.yaml", "--port", port, "--metrics-port", port)
+    assert f"--port and --metrics-port are both {port}; choose two ports" in refused
 
 
 @pytest.mark.parametrize(
