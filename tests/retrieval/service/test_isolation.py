@@ -84,6 +84,7 @@ def test_own_team_sees_why_its_collection_is_not_open(url: str) -> None:
         wait_for(lambda: red.get("/readyz").status_code == 200)
         assert f"collection {HIDDEN}-absent: " in red.get("/readyz").json()["detail"]
         assert red.get("/readyz", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert red.get("/readyz", headers={"Authorization": "bearer red-secret"}).status_code == 200
 
 
 def test_metrics_have_a_port_of_their_own_on_this_machine() -> None:
