@@ -1,4 +1,4 @@
-"""Passages of a file, read when they are asked for: 24 bytes each are kept in memory."""
+"""Passages of a file, each read on access: 24 bytes of each are kept in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Parse = Callable[[Path, int, bytes], Passage]
 
 
 class _Lines(NamedTuple):
-    """Start, length and hash of each line; the hash is Python's keyed SipHash, which nobody can forge outside."""
+    """Start, length and hash of each line; the hash is Python's keyed SipHash, which no file can be made to match."""
 
     starts: array[int]
     lengths: array[int]
@@ -30,13 +30,13 @@ class _Lines(NamedTuple):
 class PassageFile(Rows[Passage]):
     """The passages of a JSONL file, by row. Blank lines are skipped.
 
-    The first use reads the file once and keeps the place and a hash of each line. A passage is read when it is asked
-    for, and its line compared with the hash: of a file that is edited meanwhile no altered passage is returned.
+    The first use reads the file once and keeps the place and a hash of each line. Each access reads the passage's line
+    and compares it with the hash, so no altered passage of a file that is edited meanwhile is returned.
 
     Args:
         path: the file.
         parse: returns the passage of a line, given the path, the number of the line, and the line.
-        header: whether the first line is a header.
+        header: True if the first line is a header.
 
     Raises:
         RecordError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Sentences: those of a question's passages, for datasets that annotate them, and those of any text."""
+"""Sentences of a question's passages, for datasets that annotate them, and sentences of any text."""
 
 from __future__ import annotations
 

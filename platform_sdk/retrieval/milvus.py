@@ -81,7 +81,7 @@ class Vectors:
 
         Raises:
             RetrieverFault: Milvus failed.
-            UserError: a server stayed away.
+            UserError: a server stayed unavailable.
         """
         results: list[list[Hit]] = [[] for _ in queries]
         waiting = list(range(len(queries)))
@@ -116,7 +116,7 @@ class Vectors:
 
         Raises:
             RetrieverFault: Milvus failed, or a row is missing.
-            UserError: a server stayed away.
+            UserError: a server stayed unavailable.
         """
         found: dict[int, list[float]] = {}
         wanted = sorted(set(rows))

@@ -33,7 +33,7 @@ class BadField(ValueError):
 def write_answers(stem: Path, rollouts: Sequence[Rollout]) -> Path:
     """Write HotpotQA's format: a JSON object of ``answer`` and ``sp`` by id.
 
-    Agents give no supporting sentences, so these are empty, and the script reports them as missing.
+    Agents return no supporting sentences, so ``sp`` is empty, and the official script reports it as missing.
     """
     return write_object(stem, {"answer": {question.id: answer for question, answer in answered(rollouts)}, "sp": {}})
 
@@ -48,7 +48,7 @@ class DatasetFormat(Generic[R]):
             BadField, whose message begins with the field.
         lines: True for JSONL; otherwise the file is a JSON list of records.
         key: key of the list of records, if the file is an object.
-        table: the separator, if the file is a table with a header line, such as a comma; its fields are texts.
+        table: separator of a table with a header line, e.g. a comma, whose fields are texts; empty for JSON.
         unit: the word for a record in errors.
         repeats: True if a question may occur twice with different answers; the second one's id gets a number.
         labels: reads the file of ``dataset.labels``; None if the format has none.

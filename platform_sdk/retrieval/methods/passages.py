@@ -17,7 +17,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 @dataclass(frozen=True)
 class _Texts(Rows[str]):
-    """Title and text of each passage, made when they are asked for."""
+    """Title and text of each passage, joined on access."""
 
     passages: Sequence[Passage]
 
