@@ -31,7 +31,7 @@ class EndpointEncoder(Encoder):
         if not key:
             raise UserError(
                 f"encoder {name}: the variable {api_key_env} (retrieval.api_key_env) holds no key; "
-                f"set it (to any word if the endpoint needs no key)"
+                "set it (to any word if the endpoint needs no key)"
             )
         self._model, _, url = name.removeprefix("openai:").partition("@")
         self._client = open_client(f"encoder {name}", url, key, retries=RETRIES, timeout=TIMEOUT)
