@@ -13,7 +13,6 @@ from figure_runs import RunCost
 
 from platform_sdk.config.document import read_as
 from platform_sdk.evaluation.cards.figures import amount, duration
-from platform_sdk.evaluation.seed_intervals import mean_of_shares, mean_over_seeds
 from platform_sdk.run_dir import FINAL_EVALUATION
 from platform_sdk.studies.study import StudyDocument
 
@@ -25,8 +24,8 @@ BUDGET = ("rollouts", "optimizer_steps", QUESTIONS)
 
 Record = dict[str, Any]
 Cell = dict[str, Any]
-"""Scores of each seed in percent by metric; ``intervals``, ``differences``, ``means``, ``cost``, ``budget`` and the
-names of the ``runs`` where measured."""
+"""Scores of each seed in percent by metric; ``intervals``, ``differences``, ``means``, the names of the ``runs``, and
+``cost`` and ``budget`` where measured."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class StudyTable:
             levels = place.split(" · ")
             base = " · ".join(document.baseline.get(axis, level) for axis, level in zip(axes, levels, strict=True))
             other = record["cells"].get(base, {}) if base != place else {}
-            scores = [text for metric in metrics for text in _scores(cell, other, metric, record["questions"])]
+            scores = [text for metric in metrics for text in _scores(cell, other, metric)]
             own, spent = cell.get("means", {}), cell.get("budget", {})
             rows.append(
                 [
@@ -102,9 +101,9 @@ class StudyTable:
 
     def picture(self, records: Mapping[str, Record]) -> str:
         """Return the picture of the scores as an SVG file."""
-        metrics, questions = self._metrics(), records[self.name]["questions"]
+        metrics = self._metrics()
         rows = [
-            (place, [Score(tuple(cell[name].values()), *_bounds(cell, name, questions)) for name in metrics])
+            (place, [Score(tuple(cell[name].values()), *_bounds(cell, name)) for name in metrics])
             for place, cell in records[self.name]["cells"].items()
         ]
         return score_chart(f"Scores of {self.name}", list(metrics.values()), rows)
@@ -122,8 +121,6 @@ class StudyTable:
             for run, seconds in record.get("cpu_seconds", {}).items()
             if seconds is not None and run in known
         }
-        if not known:
-            return f"{command}; the time of its runs was not recorded."
         unknown = [
             place
             for place, cell in record["cells"].items()
@@ -224,32 +221,23 @@ def _percent(share: float) -> float:
     return round(100 * share, 1)
 
 
-def _scores(cell: Cell, base: Cell, metric: str, questions: int) -> Iterator[str]:
-    """Yield the seeds' scores, their mean, and the difference to the base by the seeds that both have."""
+def _scores(cell: Cell, base: Cell, metric: str) -> Iterator[str]:
+    """Yield the seeds' scores, their mean, and the difference to the base, marked if both have one seed only."""
     yield ", ".join(f"{value:.1f}" for value in cell[metric].values())
-    yield mean_text(cell, metric, questions)
-    changes = [value - base[metric][seed] for seed, value in cell[metric].items() if seed in base.get(metric, ())]
-    if measured := cell.get("differences", {}).get(metric):
-        yield _interval(*measured, signed=True, one_seed=len(changes) == 1)
-    elif len(changes) > 1:
-        found = mean_over_seeds([[change] for change in changes], share=False)
-        yield _interval(found.mean, found.low, found.high, signed=True)
-    else:
-        yield f"{amount(changes[0] / 100, signed=True)} (one seed)" if changes else ""
+    yield mean_text(cell, metric)
+    shared = cell[metric].keys() & base.get(metric, {}).keys()
+    measured = cell["differences"].get(metric)
+    yield _interval(*measured, signed=True, one_seed=len(shared) == 1) if measured else ""
 
 
-def mean_text(cell: Cell, metric: str, questions: int) -> str:
-    return _interval(*_bounds(cell, metric, questions), one_seed=len(cell[metric]) == 1)
+def mean_text(cell: Cell, metric: str) -> str:
+    return _interval(*_bounds(cell, metric), one_seed=len(cell[metric]) == 1)
 
 
-def _bounds(cell: Cell, metric: str, questions: int) -> tuple[float, float, float]:
-    """Return the mean over seeds and the ends of its 95 % interval, which is estimated if it was not measured."""
+def _bounds(cell: Cell, metric: str) -> tuple[float, float, float]:
+    """Return the mean over seeds and the ends of its 95 % interval."""
     values = list(cell[metric].values())
-    if metric in cell.get("intervals", ()):
-        low, high = cell["intervals"][metric]
-    else:
-        found = mean_of_shares([value / 100 for value in values], questions)
-        low, high = 100 * found.low, 100 * found.high
+    low, high = cell["intervals"][metric]
     return sum(values) / len(values), low, high
 
 

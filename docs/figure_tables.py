@@ -35,7 +35,7 @@ class Summary:
             record = records[study]
             cells = [record["cells"][name] for name in (before, after)]
             seeds = len(cells[1]["em"])
-            texts = [mean_text(cell, metric, record["questions"]) for metric in METRICS for cell in cells]
+            texts = [mean_text(cell, metric) for metric in METRICS for cell in cells]
             seeds_text = "one seed" if seeds == 1 else str(seeds)
             rows.append([f"`{command}`", note, seeds_text, str(record["questions"]), *texts])
         return table_lines(rows)

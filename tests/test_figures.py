@@ -115,9 +115,15 @@ def test_study_without_record_has_neither_table_nor_picture(figures: ModuleType,
 
 def test_picture_has_a_point_for_each_seed_and_the_interval_of_each_mean(figures: ModuleType) -> None:
     cells = {
-        "untrained": {"em": {"0": 0.0, "1": 50.0}, "em_greedy": {"0": 20.0}, "intervals": {"em": [-5.0, 55.0]}},
-        "search < calculator": {"em": {"0": 100.0}, "em_greedy": {"0": 40.0}, "intervals": {"em": [90.0, 100.0]}},
-    }
+        "untrained": {
+            "em": {"0": 0.0, "1": 50.0}, "em_greedy": {"0": 20.0},
+            "intervals": {"em": [-5.0, 55.0], "em_greedy": [10.0, 30.0]},
+        },
+        "search < calculator": {
+            "em": {"0": 100.0}, "em_greedy": {"0": 40.0},
+            "intervals": {"em": [90.0, 100.0], "em_greedy": [30.0, 50.0]},
+        },
+    }  # fmt: skip
     records = {"world-react": {"questions": 200, "cells": cells}}
     picture = figures.FIGURES["world-react"].picture(records)
     assert figures.FIGURES["world-react"].picture(records) == picture
@@ -164,10 +170,9 @@ def test_study_table_shows_measured_intervals_and_marks_one_seed(figures: Module
     measured = "60.0, 40.0 | 50.0 (40.0 to 60.0) | +10.0 (−5.0 to +25.0)"
     shown = table.render({"world-react": record})
     assert shown[3] == f"| search | {measured} | {measured} | 2 |"
-    kept = {"questions": 200, "cells": {"search": {"em": {"1": 50.0}, "em_greedy": {"1": 40.0}},
-            "search and calculator": {"em": {"0": 10.0, "1": 30.0}, "em_greedy": {"0": 10.0, "1": 30.0}}}}  # fmt: skip
-    line = table.render({"world-react": kept})[2]
-    assert line.startswith("| search | 50.0 | 50.0 (43.0 to 57.0, one seed) | +20.0 (one seed) |")
+    one_seed = table.record([{"rows": [rows[0], row("search", [0.5], paired)], "counts": ["tool_calls"]}], {})
+    line = table.render({"world-react": one_seed})[3]
+    assert line.startswith("| search | 50.0 | 50.0 (40.0 to 60.0, one seed) | +10.0 (−5.0 to +25.0, one seed) |")
 
 
 def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: ModuleType, figure_runs: ModuleType) -> None:

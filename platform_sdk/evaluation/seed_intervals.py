@@ -59,7 +59,6 @@ class Estimator(StrEnum):
     ONE_SEED = "questions alone (one seed), percentile bootstrap"
     SEEDS = "seeds and questions, crossed random effects"
     PAIRED = "seeds and questions, paired by seed, crossed random effects"
-    SHARES = "seeds and questions, from the seeds' shares"
     UNPAIRED = "seeds and questions, seeds not paired, crossed random effects"
     AVERAGE = "seeds and questions of each level, paired by seed, crossed random effects"
 
@@ -108,21 +107,6 @@ def mean_over_seeds(runs: Sequence[Scores] | Matrix, *, share: bool) -> SeedMean
     reach, _ = _student(mean, *_parts([matrix], matrix.mean(axis=0)))
     low, high = mean - reach, mean + reach
     return SeedMean(mean, *((max(low, 0.0), min(high, 1.0)) if share else (low, high)), Estimator.SEEDS)
-
-
-def mean_of_shares(shares: Sequence[float], questions: int) -> SeedMean:
-    """Return the mean of the seeds' shares of right answers if only these are on record, and its 95 % interval.
-
-    The variance over questions is taken to be a right-or-wrong score's, p (1 - p), which is its upper bound, so the
-    interval is conservative. A single seed's interval equals the bootstrap over its questions.
-    """
-    mean = float(np.mean(shares))
-    if len(shares) == 1:
-        right = round(mean * questions)
-        return mean_over_seeds([[1.0] * right + [0.0] * (questions - right)], share=True)
-    seeds = _Part(float(np.var(shares, ddof=1)) / len(shares), len(shares) - 1)
-    reach, _ = _student(mean, seeds, _Part(mean * (1 - mean) / questions, questions - 1))
-    return SeedMean(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), Estimator.SHARES)
 
 
 def difference_over_seeds(a: Mapping[str, Scores], b: Mapping[str, Scores]) -> SeedDifference:
