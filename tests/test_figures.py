@@ -198,6 +198,7 @@ def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: Modul
         record = table.record([{"rows": rows, "counts": []}], costs)
         for cell in record["cells"].values():
             cell["em_greedy"] = cell["em"]
+            cell["intervals"]["em_greedy"] = cell["intervals"]["em"]
         return table.render({"world-grpo": record})
 
     cells = table.record([{"rows": rows, "counts": []}], costs)["cells"]
