@@ -65,7 +65,7 @@ def test_json_is_all_of_standard_output_and_quiet_prints_nothing(recipe: Path, t
 
 def test_workdir_that_cannot_be_a_directory_is_refused(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for place, told in (("file", "is a file"), ("file/run", "cannot be written")):
+    for place, told in (("file", "is a file"), ("file/run", "cannot be read or written")):
         refused = hopforge("run", recipe, "--workdir", tmp_path / place)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert f"error: {tmp_path / place}: {told}" in refused.stderr

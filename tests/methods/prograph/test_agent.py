@@ -205,5 +205,5 @@ def test_credit_of_steps_and_of_trajectories_exclude_each_other() -> None:
     assert METHOD.credit(plain, online).spec == online.credit  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"set one of them"):
         METHOD.credit(stepwise, online)
-    with pytest.raises(UserError, match=r"no rewards for called trajectories; set online.credit.others"):
+    with pytest.raises(UserError, match=r"no rewards for called trajectories; set it to shared or none"):
         METHOD.credit(plain, OnlineSpec(updates=1, credit=GroupCreditSpec(others="own")))
