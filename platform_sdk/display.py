@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def encodable(text: str) -> str:
+    """Return ``text`` with ``?`` for lone surrogates, which neither files nor tokenizers accept."""
+    return text.encode(errors="replace").decode()
+
+
 def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
     """Return ``text`` on one line, unprintable characters escaped, cut to ``longest`` characters."""
     kept = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:longest])

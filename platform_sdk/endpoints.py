@@ -17,6 +17,11 @@ _NO_KEY = "none"
 """Key that is sent if there is none: the client requires one even if a local server does not."""
 
 
+def fits_header(value: str) -> bool:
+    """Return True if an HTTP header may hold a key or token."""
+    return value.isascii() and value.isprintable()
+
+
 def secret(variable: str, place: str) -> str:
     """Return the key or token in an environment variable, without the white space around it; empty if it is not set.
 
@@ -27,7 +32,7 @@ def secret(variable: str, place: str) -> str:
         UserError: the value cannot be a header.
     """
     value = os.environ.get(variable, "").strip()
-    if not value.isascii() or not value.isprintable():
+    if not fits_header(value):
         raise UserError(f"{place}: the value of {variable} has characters that no HTTP header may hold; set it again")
     return value
 

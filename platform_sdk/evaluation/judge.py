@@ -25,6 +25,7 @@ from typing import Any, Literal, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.display import encodable
 from platform_sdk.endpoints import open_client, reason, secret
 from platform_sdk.files import write_text
 
@@ -206,7 +207,7 @@ class Judge:
             raise UserError(
                 f"{self._place}: the answer's first choice holds no message: it is not a chat completions endpoint"
             )
-        return (content or "").encode(errors="replace").decode()  # a lone surrogate cannot be cached
+        return encodable(content or "")
 
     def _count(self, **more: int) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from platform_sdk.display import shortened
+from platform_sdk.display import encodable, shortened
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.tool_calls import FORMATS, ToolFormat
@@ -94,7 +94,7 @@ class ChatTemplate:
     def _as_text(self, values: Any) -> Any:
         """Return JSON values in which special tokens that a text spells are text, without lone surrogates."""
         if isinstance(values, str):
-            return as_text(self.tokenizer, values.encode(errors="replace").decode())
+            return as_text(self.tokenizer, encodable(values))
         if isinstance(values, list):
             return [self._as_text(value) for value in values]
         if isinstance(values, dict):

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
+from platform_sdk.endpoints import fits_header
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
 from platform_sdk.retrieval.retriever import InvalidRequest, Retriever
@@ -62,7 +63,7 @@ class RemoteRetriever(Retriever):
         patience: float = PATIENCE,
     ) -> None:  # fmt: skip
         token = os.environ.get(token_env, "").strip()
-        if not token.isascii() or not token.isprintable():
+        if not fits_header(token):
             raise UserError(f"the token in {token_env} has characters that an HTTP header must not hold; set it again")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience

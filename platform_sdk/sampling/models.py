@@ -68,7 +68,7 @@ def resolve(name: str | Path) -> Path:
         return resolve(begun_with)
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
-    path = Path(os.path.expanduser(text))  # leaves the name of an unknown user as it is
+    path = Path(os.path.expanduser(text))  # unlike Path.expanduser, keeps the name of an unknown user
     if path.is_dir():
         if not (path / "config.json").exists() and not (path / "adapter_config.json").exists():
             raise UserError(f"model {path}: neither config.json nor adapter_config.json is in this directory")

@@ -26,6 +26,7 @@ import msgspec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_HOST
 from platform_sdk.display import shortened
+from platform_sdk.endpoints import fits_header
 from platform_sdk.processes.shares import from_first
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
@@ -113,7 +114,7 @@ class OpenAIEngine(SamplingEngine):
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._url = dtype, device, url.rstrip("/")
         key = os.environ.get("OPENAI_API_KEY", "").strip()
-        if not key.isascii() or not key.isprintable():
+        if not fits_header(key):
             raise UserError("the key in OPENAI_API_KEY has characters that an HTTP header must not hold; set it again")
         try:
             self._client = httpx.Client(

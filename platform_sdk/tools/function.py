@@ -12,6 +12,7 @@ from pydantic.errors import PydanticUserError
 
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.tools import FunctionToolSpec
+from platform_sdk.display import encodable
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
 from platform_sdk.tools.base import ToolFault, arguments_model, value_figure
@@ -43,13 +44,8 @@ class FunctionTool:
         except ToolFault:
             raise
         except Exception as error:  # foreign code, which may raise anything
-            return ToolResult(text=_tokenizable(f"Error : {type(error).__name__} : {error}"), error=True)
-        return ToolResult(text=_tokenizable(text), figures=figures)
-
-
-def _tokenizable(text: str) -> str:
-    """Return a text without lone surrogates, which no tokenizer accepts."""
-    return text.encode(errors="replace").decode()
+            return ToolResult(text=encodable(f"Error : {type(error).__name__} : {error}"), error=True)
+        return ToolResult(text=encodable(text), figures=figures)
 
 
 def open_function(spec: FunctionToolSpec) -> FunctionTool:

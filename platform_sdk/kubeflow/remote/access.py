@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.urls import check_address
 from platform_sdk.credentials import has_credentials
 
 HOST, UI_HOST = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"
@@ -95,9 +96,8 @@ def _address(text: str, name: str) -> str:
     if has_credentials(url):
         raise UserError(f"{name} holds user:password@, which is never sent; remove it, and set {TOKEN} or {COOKIES}")
     try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        good = good and not (parts.query or parts.fragment)  # of a page of the UI
+        parts = urlsplit(check_address(url))
+        good = parts.scheme in ("http", "https") and not (parts.query or parts.fragment)  # of a page of the UI
     except ValueError:
         good = False
     if not good or not SENDABLE.fullmatch(url) or " " in url:

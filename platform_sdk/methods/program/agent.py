@@ -15,7 +15,7 @@ from typing import Any
 from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.credentials import without_credentials
-from platform_sdk.display import shortened
+from platform_sdk.display import encodable, shortened
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.gateway.events import Bounds, CompletionAsked, Ended, SearchAsked
@@ -197,7 +197,7 @@ def read_answer(line: str) -> ProgramAnswer:
 
 def _text(answer: str) -> str:
     """Return an answer without surrounding space, and without lone surrogates, which no file can hold."""
-    return answer.encode(errors="replace").decode().strip()
+    return encodable(answer).strip()
 
 
 def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:

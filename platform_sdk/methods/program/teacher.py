@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
+from platform_sdk.display import encodable
 from platform_sdk.endpoints import open_client, reason, secret
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.messages import FunctionCall, Message
@@ -96,4 +97,4 @@ def _message(message: Any) -> Message:
     calls = tuple(
         FunctionCall(call.id, call.function.name, call.function.arguments or "{}") for call in message.tool_calls or ()
     )
-    return Message("assistant", (message.content or "").encode(errors="replace").decode(), calls)
+    return Message("assistant", encodable(message.content or ""), calls)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
+from platform_sdk.endpoints import fits_header
 from platform_sdk.tracking.log.chain import FILE_NAME, TEAM_HEADER, Chain, Log, LogEntry, Statement
 from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
 from platform_sdk.tracking.store import folder_uri
@@ -41,7 +42,7 @@ def open_log(folder: Path) -> AnyLog:
     if not address.startswith(("http://", "https://")):
         raise UserError(f"{SERVICE}={address}: is no address; set it to http(s)://HOST:PORT of hopforge serve log")
     token = os.environ.get(TOKEN, "").strip()
-    if not token.isascii() or not token.isprintable():
+    if not fits_header(token):
         raise UserError(f"the token in {TOKEN} has characters that an HTTP header must not hold; set it again")
     return RemoteLog(address.rstrip("/"), token)
 
