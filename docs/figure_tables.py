@@ -42,10 +42,20 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Recall:
-    """Gold passages found by the retrieval of recipes: a row for each command."""
+class Rows:
+    """A table whose record has its rows as they are shown."""
 
     name: str
+
+    def render(self, records: Mapping[str, Record]) -> list[str]:
+        rows: list[str] = records[self.name]["rows"]
+        return rows
+
+
+@dataclass(frozen=True)
+class Recall(Rows):
+    """Gold passages found by the retrieval of recipes: a row for each command."""
+
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
     def commands(self, folder: Path | None = None) -> list[list[str]]:
@@ -66,16 +76,11 @@ class Recall:
         head = ["command", "", "questions", "recall@2", "@5", "@10"]
         return {"rows": table_lines([head, ["---", "---", *["---:"] * 4], *rows])}
 
-    def render(self, records: Mapping[str, Record]) -> list[str]:
-        rows: list[str] = records[self.name]["rows"]
-        return rows
-
 
 @dataclass(frozen=True)
-class Script:
+class Script(Rows):
     """Rows that a benchmark prints; it reads the data sets in ``HOPFORGE_DATA``."""
 
-    name: str
     arguments: tuple[str, ...]
 
     def shown(self) -> list[str]:
@@ -84,21 +89,12 @@ class Script:
     def record(self, printed: str) -> Record:
         return {"rows": [line for line in printed.splitlines() if line.startswith("|")]}
 
-    def render(self, records: Mapping[str, Record]) -> list[str]:
-        rows: list[str] = records[self.name]["rows"]
-        return rows
-
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(Rows):
     """Rows that were written by hand from the output of a command, and are kept as they were."""
 
-    name: str
     command: str
 
     def shown(self) -> list[str]:
         return [self.command]
-
-    def render(self, records: Mapping[str, Record]) -> list[str]:
-        rows: list[str] = records[self.name]["rows"]
-        return rows

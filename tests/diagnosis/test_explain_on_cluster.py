@@ -20,6 +20,19 @@ QUOTA = (
     "couldn't assign flavors to pod set node: insufficient unused quota for nvidia.com/gpu in flavor a, 2 more needed"
 )
 
+ENDED = {"exitCode": 1, "reason": "Error", "finishedAt": "2027-01-15T08:00:00Z"}
+"""State of a container that failed."""
+
+
+def running_job(cluster: Cluster) -> str:  # noqa: F811
+    """Start the step ``make`` with a job and its pod; return the job's name."""
+    cluster.execution.step("begin")
+    cluster.execution.begin("make")
+    name = cluster.job(cluster.run, "make")
+    cluster.kubernetes.objects["pytorchjobs", name]["spec"]["runPolicy"]["suspend"] = False
+    cluster.pod(f"{name}-master-0", {"training.kubeflow.org/job-name": name})
+    return name
+
 
 def test_queued_job_is_explained(cluster: Cluster) -> None:  # noqa: F811
     cluster.execution.step("begin")
@@ -40,14 +53,8 @@ def test_queued_job_is_explained(cluster: Cluster) -> None:  # noqa: F811
 
 
 def test_restarted_sidecar_is_explained_by_the_log_of_its_failure(cluster: Cluster) -> None:  # noqa: F811
-    cluster.execution.step("begin")
-    cluster.execution.begin("make")
-    name = cluster.job(cluster.run, "make")
-    server = cluster.kubernetes
-    server.objects["pytorchjobs", name]["spec"]["runPolicy"]["suspend"] = False
-    cluster.pod(f"{name}-master-0", {"training.kubeflow.org/job-name": name})
-    ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2027-01-15T08:00:00Z"}
-    sampler = {"name": "sampler", "state": {"running": {}}, "lastState": {"terminated": ended}}
+    name, server = running_job(cluster), cluster.kubernetes
+    sampler = {"name": "sampler", "state": {"running": {}}, "lastState": {"terminated": ENDED}}
     server.pods[f"{name}-master-0"]["status"] = {"phase": "Running", "initContainerStatuses": [sampler]}
     server.logs[f"{name}-master-0"] = "loading weights\n"
     server.logs[f"{name}-master-0/previous"] = "OSError: [Errno 28] No space left on device\n"
@@ -57,15 +64,9 @@ def test_restarted_sidecar_is_explained_by_the_log_of_its_failure(cluster: Clust
 
 
 def test_failed_pod_is_explained_and_its_secrets_are_not_saved(cluster: Cluster) -> None:  # noqa: F811
-    cluster.execution.step("begin")
-    cluster.execution.begin("make")
-    name = cluster.job(cluster.run, "make")
-    server = cluster.kubernetes
-    server.objects["pytorchjobs", name]["spec"]["runPolicy"]["suspend"] = False
-    cluster.pod(f"{name}-master-0", {"training.kubeflow.org/job-name": name})
-    ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2027-01-15T08:00:00Z"}
+    name, server = running_job(cluster), cluster.kubernetes
     server.pods[f"{name}-master-0"]["status"] = {
-        "phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+        "phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ENDED}}],
     }  # fmt: skip
     server.logs[f"{name}-master-0"] = (
         "connecting to https://u:hunter22@mlflow\nAuthorization: Bearer abcdefgh12345678\n"

@@ -43,6 +43,15 @@ def found(run_dir: Path) -> set[tuple[str, str]]:
     return {(finding.kind, finding.thing) for finding in verify_run(run_dir).findings}
 
 
+def started(folder: Path) -> Path:
+    """Start a run in a new directory of a folder; return the directory."""
+    run_dir = folder / RUN
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
+    start_run(run_dir, RECIPE, follow=False)
+    return run_dir
+
+
 def test_a_finished_run_is_whole_and_not_changed_by_its_verification(original: Path) -> None:
     before = {path: sha256(path) for path in original.rglob("*") if path.is_file()}
     verification = verify_run(original / RUN)
@@ -180,10 +189,7 @@ def test_a_run_of_format_1_is_whole_after_its_steps_ran_again(tmp_path: Path) ->
 
 
 def test_run_whose_metrics_are_not_finite_is_whole_until_one_is_edited(tmp_path: Path) -> None:
-    run_dir = tmp_path / RUN
-    run_dir.mkdir()
-    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
-    start_run(run_dir, RECIPE, follow=False)
+    run_dir = started(tmp_path)
     with step_run(run_dir, "train-warmup") as step:
         for number, (loss, norm) in enumerate([(math.nan, math.inf), (1.0, -math.inf), (math.nan, 2.0)]):
             step.log_metrics({"loss": loss, "norm": norm}, iteration=number)
@@ -269,10 +275,7 @@ def test_a_log_of_another_project_is_not_checkable(folder: Path, tmp_path: Path)
 
 
 def test_a_failed_run_is_whole_until_its_error_is_edited(tmp_path: Path) -> None:
-    run_dir = tmp_path / RUN
-    run_dir.mkdir()
-    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
-    start_run(run_dir, RECIPE, follow=False)
+    run_dir = started(tmp_path)
     with pytest.raises(ValueError, match="no questions"), step_run(run_dir, "corpus"):
         raise ValueError("no questions")
     failure = Failure("no questions at https://ada:secret@data.example", step="corpus", code=1)
@@ -285,10 +288,7 @@ def test_a_failed_run_is_whole_until_its_error_is_edited(tmp_path: Path) -> None
 
 
 def test_a_run_under_way_is_compared_as_far_as_its_steps_have_finished(tmp_path: Path) -> None:
-    run_dir = tmp_path / RUN
-    run_dir.mkdir()
-    (run_dir / "recipe.json").write_text(json.dumps(RECIPE))
-    start_run(run_dir, RECIPE, follow=False)
+    run_dir = started(tmp_path)
     with step_run(run_dir, "corpus") as step:
         (run_dir / "passages.jsonl").write_text("{}\n")
         step.seal(run_dir / "passages.jsonl")
