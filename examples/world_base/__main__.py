@@ -11,7 +11,8 @@ mistakes (3 minutes). E is ``hopforge:world-base-arena``.
 minutes). E is ``hopforge:world-base-prograph``.
 
 ``… react-reading D --start C`` and ``… react E --start D`` do the same for ReAct with search and calculator. E is
-``hopforge:world-base-react``.
+``hopforge:world-base-react``. ``… search-r1-reading D --start C`` and ``… search-r1 E --start D`` do it for search in the
+format of Search-R1. E is ``hopforge:world-base-search-r1``.
 """
 
 from __future__ import annotations
@@ -89,6 +90,16 @@ STAGES = {
         PretrainSpec(steps=240, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
         ReactDocuments(seed=9, mistakes=react_documents.ERRS),
         "react",
+    ),
+    "search-r1-reading": Stage(
+        PretrainSpec(steps=1100, warmup_steps=30, decay_share=0.4),
+        ReactDocuments(seed=10, mistakes=react_documents.FAULTLESS, style="search_r1"),
+        "search_r1",
+    ),
+    "search-r1": Stage(
+        PretrainSpec(steps=240, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
+        ReactDocuments(seed=11, mistakes=react_documents.ERRS, style="search_r1"),
+        "search_r1",
     ),
 }
 

@@ -4,6 +4,8 @@ An unending stream from a seed, of dialogues between copying and reading. First 
 errs at the rates of ``Mistakes`` and answers most questions about years without the calculator, so that training has
 the use of the second tool to learn. Search results are drawn here, not searched: passages, the needed one mostly among
 them.
+
+In the style ``search_r1`` the dialogues have Search-R1's format: search alone, and no questions about years.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import EVENTS, RELATION, RELATIONS_OF, YEARS, Event, Relation
 from platform_sdk.data.world import World, generate
 from platform_sdk.methods.mygo.prompts import Message
-from platform_sdk.methods.react.grammar import parse
-from platform_sdk.methods.react.prompts import error, instruction, opening, result
+from platform_sdk.methods.react.grammar import parse, parse_search_r1
+from platform_sdk.methods.react.prompts import Style, error, instruction, opening, result
 from platform_sdk.records import Evidence, Question, ToolResult
 from platform_sdk.tools.calculator import Calculator, evaluate
 from platform_sdk.tools.search import SearchTool
@@ -51,13 +53,14 @@ ERRS = Mistakes(form=0.05, relation=0.05, read=0.03, direct=0.02, early=0.12, gu
 class ReactDocuments:
     """An endless iterator of documents, equal for equal seeds."""
 
-    def __init__(self, seed: int, mistakes: Mistakes) -> None:
+    def __init__(self, seed: int, mistakes: Mistakes, style: Style = "compact") -> None:
         self._rng = random.Random(f"react documents {seed}")
         self._mistakes = mistakes
+        self._style: Style = style
 
     def __iter__(self) -> Iterator[Document]:
         while True:
-            world = react_world(self._rng.randrange(2**60))
+            world = react_world(self._rng.randrange(2**60), years=0.0 if self._style == "search_r1" else 0.45)
             for question in world.train:
                 draw = self._rng.random()
                 if draw < 0.04:
@@ -65,16 +68,21 @@ class ReactDocuments:
                 elif draw < 0.10:
                     yield reading(world, self._rng)
                 else:
-                    yield _Dialogue(world, question, self._mistakes, self._rng).played()
+                    yield _Dialogue(world, question, self._mistakes, self._style, self._rng).played()
 
 
 class _Dialogue:
     """One attempt of the simulated agent at a question."""
 
-    def __init__(self, world: World, question: Question, mistakes: Mistakes, rng: random.Random) -> None:
+    def __init__(
+        self, world: World, question: Question, mistakes: Mistakes, style: Style, rng: random.Random
+    ) -> None:
         self._world, self._question, self._mistakes, self._rng = world, question, mistakes, rng
+        self._style: Style = style
+        # Search-R1's instruction states the limit, so dialogues differ in it.
+        turns = rng.randint(4, TURNS) if style == "search_r1" else TURNS
         self._messages: list[Message] = [
-            {"role": "system", "content": instruction("compact", TURNS, TOOLS.values())},
+            {"role": "system", "content": instruction(style, turns, TOOLS.values())},
             {"role": "user", "content": opening(question.text)},
         ]
         self._seen = list(question.topic_entities)
@@ -116,7 +124,7 @@ class _Dialogue:
         except ArithmeticError:  # a mistake took a name for a year
             value = "Error : not an arithmetic expression"
         self._say(f"{claim} I need the difference .", "calculator", expression)
-        self._messages.append({"role": "user", "content": result("compact", ToolResult(text=value))})
+        self._tell(result(self._style, ToolResult(text=value)))
         self._answer(f"The difference is {value} .", value)
 
     def _look_up(self, claim: str, subject: str, noun: str) -> tuple[str, str]:
@@ -130,7 +138,7 @@ class _Dialogue:
             need = f"{'Next ' if claim else ''}I need the {relation.noun} of {subject} ."
             self._say(f"{claim} {need}".strip(), "search", rng.choice(questions).format(x=subject))
             shown = self._results(subject)
-            self._messages.append({"role": "user", "content": result("compact", ToolResult(evidence=tuple(shown)))})
+            self._tell(result(self._style, ToolResult(evidence=tuple(shown))))
             names = [name for item in shown for name in self._names(item)]
             self._seen += [name for name in names if name in self._world.types]
             if any(item.title == subject for item in shown):
@@ -146,7 +154,8 @@ class _Dialogue:
         kind = self._world.types[subject]
         if self._errs(self._mistakes.relation):
             relations: list[Relation | Event] = [*RELATIONS_OF[kind], *(EVENTS[k] for k in (kind,) if k in EVENTS)]
-            return self._rng.choice(relations)
+            # A world without questions about years has no events.
+            return self._rng.choice([each for each in relations if (subject, each.noun) in self._world.facts])
         return RELATION[noun] if noun in RELATION else EVENTS[kind]
 
     def _results(self, subject: str) -> list[Evidence]:
@@ -171,32 +180,33 @@ class _Dialogue:
         """Append a turn; before it, at times, one that breaks the grammar, and the reason of its refusal."""
         action = f"<{tag}>{content}</{tag}>"
         while self._errs(self._mistakes.form):
-            broken = self._rng.choice(
-                (
-                    action,
-                    f"<think>{thought}{action}",
-                    f"<think>{thought}</think>{content}",
-                    f"<think>{thought}</think><{tag}>{content}",
-                    f"<think>{thought}</think>{action}{action}",
-                )
-            )
-            refused = parse(broken, TOOLS)
+            broken = self._rng.choice(self._broken(thought, tag, content))
+            refused = (parse_search_r1 if self._style == "search_r1" else parse)(broken, TOOLS)
             assert isinstance(refused, Malformed)
-            self._messages += [
-                {"role": "assistant", "content": broken},
-                {"role": "user", "content": error("compact", refused.reason)},
-            ]
+            self._messages.append({"role": "assistant", "content": broken})
+            self._tell(error(self._style, refused.reason))
         self._messages.append({"role": "assistant", "content": f"<think>{thought}</think>{action}"})
+
+    def _broken(self, thought: str, tag: str, content: str) -> tuple[str, ...]:
+        """Return forms of a turn that the grammar of the style refuses."""
+        untagged, unclosed = f"<think>{thought}</think>{content}", f"<think>{thought}</think><{tag}>{content}"
+        if self._style == "search_r1":
+            return untagged, unclosed
+        action = f"<{tag}>{content}</{tag}>"
+        return action, f"<think>{thought}{action}", untagged, unclosed, f"<think>{thought}</think>{action}{action}"
+
+    def _tell(self, content: str) -> None:
+        self._messages.append({"role": "user", "content": content})
 
     def _errs(self, rate: float) -> bool:
         return self._rng.random() < rate
 
 
-def react_world(seed: int) -> World:
-    """Return one of the small worlds that these documents are about: one or two hops, and years."""
+def react_world(seed: int, years: float) -> World:
+    """Return one of the small worlds that these documents are about: one or two hops, and a share of years."""
     return generate(
         WorldSpec(
             seed=seed, entities=30, train_questions=QUESTIONS, eval_questions=0, hops=(1, 2), comparisons=0.1,
-            years=0.45, split="base",
+            years=years, split="base",
         )
     )  # fmt: skip

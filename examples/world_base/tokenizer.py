@@ -54,7 +54,7 @@ def tags(*names: str) -> list[str]:
 TAGS = tags("think", "search", "answer", "action", "select", "sentence")
 INDICES = [f"[{i}]" for i in range(-1, 16)]
 SAMPLE = 4000  # documents whose words make the vocabulary
-Agent = Literal["arena", "prograph", "react"]
+Agent = Literal["arena", "prograph", "react", "search_r1"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,9 @@ EXTENSIONS: dict[Agent, Extension] = {
         ReactDocuments(seed=0, mistakes=react_documents.ERRS),
         {"<calculator>": "<search>", "</calculator>": "</search>"},
         [*map(str, range(100)), *map(str, YEARS)],
+    ),
+    "search_r1": Extension(
+        tags("information"), ReactDocuments(seed=0, mistakes=react_documents.ERRS, style="search_r1"), {}
     ),
 }
 
