@@ -137,8 +137,8 @@ def upload(
     """Upload pipelines to the Kubeflow UI: a version for every recipe, with the recipe's values as the form's defaults.
 
     --set changes a value of every recipe, including values that shape the pipeline: hopforge upload mygo --set
-    iterations=10 compiles ten iterations, and the form can set fewer. Environment variables such as HOPFORGE_DATA are
-    read from the cluster file, not from this machine.
+    iterations=10 makes 10 the form's default. Environment variables such as HOPFORGE_DATA are read from the cluster
+    file, not from this machine.
 
     Existing versions are not changed. Authentication is the same as for hopforge submit.
     """
