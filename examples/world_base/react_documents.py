@@ -74,9 +74,7 @@ class ReactDocuments:
 class _Dialogue:
     """One attempt of the simulated agent at a question."""
 
-    def __init__(
-        self, world: World, question: Question, mistakes: Mistakes, style: Style, rng: random.Random
-    ) -> None:
+    def __init__(self, world: World, question: Question, mistakes: Mistakes, style: Style, rng: random.Random) -> None:
         self._world, self._question, self._mistakes, self._rng = world, question, mistakes, rng
         self._style: Style = style
         # Search-R1's instruction states the limit, so dialogues differ in it.
