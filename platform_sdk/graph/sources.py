@@ -56,6 +56,10 @@ class Sources:
         """Yield the triples of each file."""
         yield from (read_jsonl(path, Triple) for path in (self._run_dir / TRIPLES, *self._files("triples")))
 
+    def added_files(self) -> list[Path]:
+        """Return the files of ``added/``."""
+        return sorted(self._added.glob("*.jsonl"))
+
     def add(self, extractor: str, added: Corpus | TripleStore) -> None:
         """Write passages or triples into ``added/``."""
         added.save(self._added / f"{extractor}-{added.digest}.jsonl")

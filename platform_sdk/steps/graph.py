@@ -29,7 +29,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.evaluation.cards import graph_card
     from platform_sdk.graph.build import build
     from platform_sdk.graph.graph import MANIFEST
-    from platform_sdk.graph.sources import graph_folder
+    from platform_sdk.graph.sources import Sources, graph_folder
     from platform_sdk.tracking import step_run
 
     run_dir = inputs.run_dir
@@ -39,7 +39,9 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         step.log_inputs(retrieval={"passages": inputs.corpus_digest, "triples": inputs.triples_digest})
         step.log_metrics({f"graph/{name}": count for name, count in counts.items()})
         step.record_digests(graph=manifest.digest)
-        step.seal(*(graph_folder(run_dir) / name for name in (MANIFEST, *manifest.files)))
+        step.seal(
+            *(graph_folder(run_dir) / name for name in (MANIFEST, *manifest.files)), *Sources(run_dir).added_files()
+        )
         facts = {"digest": manifest.digest, "parents": [inputs.corpus_digest, inputs.triples_digest], **counts}
         return Finished(Outputs(graph_digest=manifest.digest), graph_card(counts, manifest.digest), facts)
 

@@ -25,7 +25,7 @@ from platform_sdk.tracking.seals import ENDED
 
 WORKING = (
     RunDir.done, RunDir.recipe, RunDir.plan, RunDir.cluster, RunDir.manifest, f"{RunDir.outputs}/*.json",
-    f"{RunDir.logs}/*", f"{RunDir.index}/*",
+    f"{RunDir.logs}/*", f"{RunDir.index}/*", f"{RunDir.graph}/extract-*.json",
     f"*/{PhaseDir.begun}", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
     "*/checkpoint*",
     RunDir.environment, RunDir.run_journal, RunDir.follower_log,
