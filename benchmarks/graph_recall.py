@@ -103,14 +103,14 @@ class ByPassage:
         self._retriever = retriever
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        return [
-            list({_passage(hit): hit for hit in reversed(hits)}.values())[::-1][:k]
-            for hits in self._retriever.search(requests, DEPTH * k)
-        ]
+        return [_first_of_passages(hits)[:k] for hits in self._retriever.search(requests, DEPTH * k)]
 
 
-def _passage(hit: Evidence) -> str:
-    return hit.source.passage if hit.source else hit.id
+def _first_of_passages(hits: Sequence[Evidence]) -> list[Evidence]:
+    first: dict[str, Evidence] = {}
+    for hit in hits:
+        first.setdefault(hit.source.passage if hit.source else hit.id, hit)
+    return list(first.values())
 
 
 CONTEXT_SETS = (Searched("HotpotQA", HOTPOT, CONTEXTS), Searched("2Wiki", WIKI, (*CONTEXTS, *WIKI_SETTINGS)))
