@@ -12,7 +12,7 @@ NO_OWN_REWARD = "is own, and there is none: name it in agent.reward, as module:f
 
 
 class SelectionSpec(Struct):
-    """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
+    """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendices D.1, D.3)."""
 
     questions: int = Field(1000, ge=1, le=10_000_000, description="training questions per iteration")
     accepted: int = Field(

@@ -1,6 +1,6 @@
 """Selection of near-optimal trajectories: attempts per question, acceptance, and the rising threshold.
 
-MyGO's iteration (Mujica-MyGO, section 3.3 and appendix D.3), for every agent whose rollouts have F1 and EM.
+MyGO's iteration (Mujica-MyGO, section 3.3 and appendices D.1, D.3), for every agent whose rollouts have F1 and EM.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Threshold(Struct):
 
 
 class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
-    """An iteration of MyGO (Mujica-MyGO, section 3.3 and appendix D.3) with a method's own agent.
+    """An iteration of MyGO (Mujica-MyGO, section 3.3 and appendices D.1, D.3) with a method's own agent.
 
     Args:
         agent: makes the agent, from the resources that ``opened`` opens: by default the search.
