@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from platform_sdk.teams.usage import Usage
 
 MARKS = {"met": "✓", "unmet": "✗", "unseen": "?"}
+UNCHECKED = 3  # as in hopforge verify
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The teams file, as manifests/teams.yaml.")]
 
 teams = Application(no_args_is_help=True, help="Teams that share a cluster's GPUs.")
@@ -75,8 +76,9 @@ def check_(
 ) -> None:
     """Check that the cluster in KUBECONFIG meets the teams' requirements: one line each, with the remedy.
 
-    ✓ met, ✗ not met, ? not seen because your account may not read it. Nothing is changed, and no value of a Secret is
-    read. The exit status is 1 if a requirement is not met.
+    ✓ met, ✗ not met, ? not checked because your account may not read it or the cluster's answer is an error. Nothing is
+    changed, and no value of a Secret is read. The exit status is 0 if all requirements are met, 1 if one is not met, 3
+    if one could not be checked, and 2 if the cluster cannot be reached.
     """
     from platform_sdk.teams.check import check_cluster
     from platform_sdk.teams.cluster import Cluster
@@ -91,7 +93,8 @@ def check_(
             say(f"{MARKS[requirement.state]} {requirement.name}{what}")
             if requirement.remedy:
                 say(f"    {requirement.remedy}")
-    raise typer.Exit(1 if any(requirement.state == "unmet" for requirement in found) else 0)
+    states = {requirement.state for requirement in found}
+    raise typer.Exit(1 if "unmet" in states else UNCHECKED if "unseen" in states else 0)
 
 
 @teams.command()

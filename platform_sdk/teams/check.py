@@ -47,7 +47,11 @@ Found = Iterator[Requirement]
 
 
 def check_cluster(spec: TeamsSpec, cluster: Cluster) -> list[Requirement]:
-    """Return every requirement of the teams, in the order in which they are installed."""
+    """Return every requirement of the teams, in the order in which they are installed.
+
+    Raises:
+        UserError: the API server cannot be reached, or does not accept the credentials.
+    """
     found: list[Requirement] = []
     parts: tuple[tuple[str, Callable[[TeamsSpec, Cluster], Found]], ...] = (
         ("versions and kinds", _kinds), ("Pipelines", _pipelines), ("Kueue's configuration", _frameworks),

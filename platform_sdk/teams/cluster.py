@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import JSON, Item, connect, expected_form, read_object
+from platform_sdk.kubeflow.training_job.api import JSON, ApiUnavailable, Item, connect, expected_form, read_object
 
 
 class UnseenError(Exception):
@@ -40,18 +40,24 @@ class Cluster:
             selector, accept: See ``read_object``.
 
         Raises:
-            UnseenError: this account may not read it, or the API server's answer cannot be read.
+            UnseenError: this account may not read it, or the API server's answer is an error or cannot be read.
+            UserError: the API server cannot be reached, or does not accept the credentials.
         """
         try:
             with expected_form(f"the API server's answer at {path}"):
                 return read_object(self.connection, path, selector=selector, accept=accept)
         except UserError as error:
+            status = getattr(error.__cause__, "status", None)
+            if isinstance(error, ApiUnavailable) and not status:
+                raise UserError(f"{error}; check KUBECONFIG, and that the cluster runs") from error
+            if status == 401:
+                raise UserError(f"{error}; log in again, or set KUBECONFIG") from error
             raise UnseenError(str(error)) from error
 
     def items(self, path: str, *, selector: str = "") -> list[Item]:
         """Return the objects of a collection; empty if the cluster does not serve their kind.
 
         Raises:
-            UnseenError: see ``get``.
+            UnseenError, UserError: see ``get``.
         """
         return list((self.get(path, selector=selector) or {}).get("items") or ())

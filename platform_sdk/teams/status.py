@@ -52,7 +52,11 @@ class Status(Struct):
 
 
 def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
-    """Return the use of every pool by every team."""
+    """Return the use of every pool by every team.
+
+    Raises:
+        UserError: the API server cannot be reached, or does not accept the credentials.
+    """
     unseen: list[str] = []
     teams: list[TeamUsage] = []
     for name in sorted(spec.teams):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
@@ -17,6 +18,7 @@ from kubeflow.training import TrainingClient
 from kubernetes.client import Configuration
 
 from platform_sdk.cli import teams as command
+from platform_sdk.config.errors import UserError
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job.api import METADATA
 from platform_sdk.teams.check import Requirement, check_cluster
@@ -99,6 +101,14 @@ def cluster(server: Server) -> Cluster:
     return Cluster(TrainingClient(client_configuration=Configuration(host=server.url)))
 
 
+def exit_status(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the exit status of ``hopforge teams check`` of the example."""
+    monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: cluster))
+    with pytest.raises(typer.Exit) as ended:
+        command.check_(EXAMPLE, as_json=True)
+    return ended.value.exit_code
+
+
 def unmet(found: list[Requirement]) -> list[str]:
     return [requirement.name for requirement in found if requirement.state == "unmet"]
 
@@ -176,13 +186,46 @@ def test_quota_that_differs_from_the_file_is_named(server: Server) -> None:
 @pytest.mark.parametrize(
     "answer", [forbidden("/x"), (500, "oops"), (200, "<html>a proxy's page</html>"), (200, "[1, 2]")]
 )
-def test_unseen_object_is_no_failure(server: Server, answer: tuple[int, Any]) -> None:
+def test_unseen_objects_are_reported_with_exit_status_3(
+    server: Server, answer: tuple[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.fault = lambda path: answer
     spec = TeamsSpec.model_validate(example())
     found = check_cluster(spec, cluster(server))
     assert {requirement.state for requirement in found} == {"unseen"}
     assert all(requirement.found for requirement in found)
     assert len(read_status(spec, cluster(server)).unseen) == 2
+    assert exit_status(cluster(server), monkeypatch) == 3
+    # One object that cannot be read is enough for status 3; a requirement that is not met has priority.
+    server.fault = lambda path: answer if path == "/api/v1/nodes" else None
+    assert exit_status(cluster(server), monkeypatch) == 3
+    del server.objects["/api/v1/namespaces/kubeflow/services/ml-pipeline"]
+    assert exit_status(cluster(server), monkeypatch) == 1
+
+
+def test_check_of_a_cluster_that_meets_all_requirements_exits_with_0(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert exit_status(cluster(server), monkeypatch) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "the API server cannot be reached: .*; check KUBECONFIG, and that the cluster runs"),
+        ((401, {"kind": "Status", "message": "Unauthorized"}), "HTTP 401: Unauthorized; log in again"),
+    ],
+)
+def test_cluster_that_cannot_be_read_at_all_is_one_error(
+    server: Server, answer: tuple[int, Any] | None, message: str
+) -> None:
+    server.fault = lambda path: answer
+    url = server.url if answer is not None else "http://127.0.0.1:1"  # a port that nothing listens at
+    connected = Cluster(TrainingClient(client_configuration=Configuration(host=url)))
+    spec = TeamsSpec.model_validate(example())
+    for read in (check_cluster, read_status):
+        with pytest.raises(UserError, match=message):
+            read(spec, connected)
 
 
 def test_status_shows_what_teams_use_borrow_and_wait_for(
