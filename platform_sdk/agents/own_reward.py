@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import traceback
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
 from platform_sdk.config.code import accepts_one_argument, find_function, import_definition
+from platform_sdk.display import excerpt, shortened
+from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.records import Rollout
-
-RewardFunction = Callable[["Rollout"], float]
 
 
 def check_reward(name: str) -> str:
@@ -31,12 +32,28 @@ RewardName = Annotated[str, Field(pattern=r"^[\w.]+:\w+$"), AfterValidator(check
 """Name of a reward in a recipe."""
 
 
-@cache
-def load_reward(name: str) -> RewardFunction:
-    """Import the function that a recipe names ``module:function``.
+_loaded = cache(import_definition)
+
+
+def own_reward(name: str, rollout: Rollout) -> float:
+    """Return the reward of a rollout by the function that a recipe names ``module:function``.
 
     Raises:
-        UserError: its module cannot be imported.
+        UserError: its module cannot be imported, or the function raises or does not return a finite number.
     """
-    found: RewardFunction = import_definition(name)
-    return found
+    function = _loaded(name)
+    place = f"{name}: question {shortened(rollout.question.id)}, attempt {rollout.attempt}"
+    remedy = "correct the function, then repeat the command"
+    try:
+        value = function(rollout)
+    except (Exception, SystemExit) as error:  # foreign code, which may raise anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        cause = shortened(f"{type(error).__name__}: {error}", 300)
+        raise UserError(f"{place}: the reward failed: {cause} ({frame.filename}:{frame.lineno}); {remedy}") from error
+    try:
+        reward = float(value)
+    except Exception:  # of foreign types, e.g. a tensor
+        reward = math.nan
+    if not math.isfinite(reward):
+        raise UserError(f"{place}: the reward is {excerpt(value)}, which is not a finite number; {remedy}")
+    return reward

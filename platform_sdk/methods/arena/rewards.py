@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platform_sdk.agents.own_reward import load_reward
+from platform_sdk.agents.own_reward import own_reward
 from platform_sdk.config.judge import NO_VERDICT
 from platform_sdk.evaluation.answers import answer_rewards, spaced_exact_match, spaced_f1
 from platform_sdk.methods.arena.grammar import parse, well_formed, without_thoughts
@@ -58,7 +58,7 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
     values["accuracy"] = accuracy
     values["bonus"] = BONUS * (values["format"] == accuracy == values["relevance"] == 1)
     given = rollout.model_copy(update={"rewards": values.copy()})  # the same for a new and for a recorded rollout
-    values |= {name: float(load_reward(extra.function)(given)) for name, extra in settings.extra.items()}
+    values |= {name: own_reward(extra.function, given) for name, extra in settings.extra.items()}
     weights = settings.weights.model_dump() | {name: extra.weight for name, extra in settings.extra.items()}
     return values | {"reward": sum(weight * values[name] for name, weight in weights.items())}
 

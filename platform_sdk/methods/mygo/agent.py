@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
-from platform_sdk.agents.own_reward import load_reward
+from platform_sdk.agents.own_reward import own_reward
 from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
@@ -27,7 +27,7 @@ def scored(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     found = rewards(rollout)
     if spec.reward is None:
         return found
-    return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}
+    return found | {"own": own_reward(spec.reward, rollout.model_copy(update={"rewards": found}))}
 
 
 @dataclass(frozen=True)

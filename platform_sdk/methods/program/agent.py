@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from platform_sdk.agents.own_reward import load_reward
+from platform_sdk.agents.own_reward import own_reward
 from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.credentials import without_credentials
 from platform_sdk.display import encodable, shortened
@@ -210,7 +210,7 @@ def rewards(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     found = answer_rewards(rollout.main.answer, rollout.question) | {"answered": answered}
     if spec.reward is None:
         return found
-    return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}
+    return found | {"own": own_reward(spec.reward, rollout.model_copy(update={"rewards": found}))}
 
 
 def measures(rollout: Rollout) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import normalize_squad, spaced_bag, spaced_exact_match, spaced_f1
 from platform_sdk.methods.arena.brevity import brevity
 from platform_sdk.methods.arena.rewards import judged, rewards
 from platform_sdk.methods.arena.settings import AgentSpec
+from platform_sdk.methods.mygo.agent import scored
+from platform_sdk.methods.mygo.settings import AgentSpec as MujicaSpec
+from platform_sdk.methods.program.agent import rewards as program_rewards
+from platform_sdk.methods.program.settings import AgentSpec as ProgramSpec
 from platform_sdk.records import Rollout
 from tests.methods.arena.responses import ANSWERS, FRAMES, QUESTION, RELEVANCE, cases, rollout_of
 
@@ -138,6 +144,53 @@ def test_an_own_reward_sees_the_method_s_rewards_when_sampled_and_when_read_agai
     recorded = sampled.model_copy(update={"rewards": found})
     assert rewards(recorded, own) == found
     assert recorded.rewards == found
+
+
+def not_a_number(rollout: Rollout) -> float:
+    return math.nan
+
+
+def infinite(rollout: Rollout) -> float:
+    return -math.inf
+
+
+def forgotten(rollout: Rollout) -> float | None:
+    return None
+
+
+def broken(rollout: Rollout) -> float:
+    return 1 / len("")
+
+
+def leaving(rollout: Rollout) -> float:
+    raise SystemExit(3)
+
+
+BROKEN_REWARDS = [
+    (not_a_number, "the reward is nan, which is not a finite number"),
+    (infinite, "the reward is -inf, which is not a finite number"),
+    (forgotten, "the reward is None, which is not a finite number"),
+    (broken, f"the reward failed: ZeroDivisionError: .* \\({__file__}:{broken.__code__.co_firstlineno + 1}\\)"),
+    (leaving, "the reward failed: SystemExit: 3 "),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), BROKEN_REWARDS)
+@pytest.mark.parametrize("method", ["arena", "mujica", "program"])
+def test_own_reward_that_gives_no_number_is_one_error(
+    method: str, function: Callable[[Rollout], float], message: str
+) -> None:
+    name = f"{__name__}:{function.__name__}"
+    rollout = rollout_of(WHOLE).model_copy(update={"attempt": 7})
+    with pytest.raises(
+        UserError, match=f"^{name}: question {QUESTION.id}, attempt 7: {message}.*; correct the function"
+    ):
+        if method == "arena":
+            rewards(rollout, spec(extra={"x": {"function": name}}))
+        elif method == "mujica":
+            scored(MujicaSpec(reward=name), rollout)
+        else:
+            program_rewards(ProgramSpec(command=("true",), reward=name), rollout)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,17 @@ def test_own_reward_is_named_own(engine: TransformersEngine) -> None:
     assert load_method("program").rewards(context(spec), rollout) == rollout.rewards
 
 
+def no_number(rollout: Rollout) -> float:
+    return float("nan")
+
+
+def test_own_reward_that_is_no_number_ends_the_sampling(engine: TransformersEngine) -> None:
+    spec = IMITATION.model_copy(update={"reward": f"{__name__}:no_number"})
+    question = WORLD.eval[0]
+    with ExitStack() as opened, pytest.raises(UserError, match=f"no_number: question {question.id}, attempt 0: .* nan"):
+        played(program(engine, opened, spec), engine, [question])
+
+
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "information gain, CISPO": {
         "agent.answer_opening": "<answer>", "online.credit": GAIN, "online.clip": {"type": "cispo"},
