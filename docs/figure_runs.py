@@ -15,7 +15,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import STATE_EVENTS, read
+from platform_sdk.tracking.journal import RUN, STATE_EVENTS, journals, read
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class RunCost:
     Attributes:
         seconds: wall time between starts and ends, so without the time between a kill and the resumption; None if an
             end was not recorded.
-        cpu_seconds: CPU time of the steps, without attempts that were killed or failed; None if an older version ran
-            one of them, since it did not record its CPU time.
+        cpu_seconds: CPU time of the steps; None if an attempt of a step was killed or failed, or ran in an older
+            version, since the CPU time of such attempts is not recorded.
         hardware: processors and memory.
         rollouts: attempts at questions, for training.
         optimizer_steps: None if an older version did not record them.
@@ -86,7 +86,10 @@ def cpu_seconds_of(run_dir: Path) -> float | None:
     """Return the CPU time of a run; see ``RunCost.cpu_seconds``."""
     # A resumed run enters its finished steps again.
     steps = [entry.used for entry in manifest.read(run_dir) if entry.event.startswith(seals.STEP)]
-    if any("cpu_seconds" not in used for used in steps):
+    events = [event for key, path in journals(run_dir).items() if key != RUN for event in read(path)[0]]
+    started = sum(event["event"] == "started" for event in events)
+    finished = sum(event["event"] == "ended" and event["status"] == "FINISHED" for event in events)
+    if started != finished or any("cpu_seconds" not in used for used in steps):
         return None
     return math.fsum(float(used["cpu_seconds"]) for used in steps)
 

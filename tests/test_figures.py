@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -237,6 +238,28 @@ def test_cpu_time_of_a_run_is_the_sum_of_its_steps_attempts(tmp_path: Path, figu
     whole = figure_runs.cpu_seconds_of(tmp_path)
     assert first >= 0.35  # the system counts in hundredths
     assert whole >= first + 0.15
+
+
+@pytest.mark.parametrize("end", ["killed", "failed"])
+def test_cpu_time_of_a_run_with_an_unfinished_attempt_is_unknown(
+    tmp_path: Path, figure_runs: ModuleType, end: str
+) -> None:
+    start_run(tmp_path, {"pipeline": "mygo", "name": "burnt", "parameters": {}}, follow=False)
+    if end == "killed":
+        program = (
+            "import os, signal, sys\nfrom pathlib import Path\nfrom platform_sdk.tracking.runs import step_run\n"
+            "with step_run(Path(sys.argv[1]), 'corpus'): os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        killed = subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    else:
+        with pytest.raises(ValueError, match="wrong"), step_run(tmp_path, "corpus"):
+            raise ValueError("wrong")
+    with step_run(tmp_path, "corpus"):
+        pass
+    with step_run(tmp_path, "train"):
+        pass
+    assert figure_runs.cpu_seconds_of(tmp_path) is None
 
 
 def test_cost_of_a_run_is_read_from_its_journal_and_rollouts(figure_runs: ModuleType, tmp_path: Path) -> None:
