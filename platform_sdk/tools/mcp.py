@@ -50,7 +50,10 @@ class McpTool:
         return [self._result(call) for call in calls]
 
     def _result(self, call: ToolCall) -> ToolResult:
-        arguments = {name: value for name, value in call.arguments.items() if value is not None}
+        fields = self.arguments.model_fields.values()
+        required = {field.alias for field in fields if field.is_required()}
+        # An optional argument that is null is not given; a required one may be nullable.
+        arguments = {name: value for name, value in call.arguments.items() if value is not None or name in required}
         try:
             answer = self.portal.call(self.client.call_tool, self.name, arguments, self.spec.timeout)
         except Exception as error:  # a session ends in errors of any kind

@@ -14,13 +14,14 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
-SCHEMA = {"type": "object", "properties": {"schema": {"type": "string"}, "model_dump": True, "_x": {}}}
+ARGUMENTS = {"schema": {"type": "string"}, "model_dump": True, "_x": {}, "year": {"type": ["integer", "null"]}}
+SCHEMA = {"type": "object", "properties": ARGUMENTS}
 
 
 async def tools(_context: Any, _params: Any) -> ListToolsResult:
     if "broken" in sys.argv:
         raise MCPError(-32603, "no database")
-    return ListToolsResult(tools=[Tool(name="odd", input_schema=SCHEMA | {"required": ["schema"]})])
+    return ListToolsResult(tools=[Tool(name="odd", input_schema=SCHEMA | {"required": ["schema", "year"]})])
 
 
 async def call(_context: Any, params: Any) -> CallToolResult:

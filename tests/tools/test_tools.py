@@ -271,9 +271,14 @@ def test_mcp_program_offers_its_tools() -> None:
 
 def test_mcp_arguments_may_have_any_names_and_their_rejection_is_the_agents_error() -> None:
     with opened({"type": "mcp", "command": [sys.executable, LOW_LEVEL]}) as tools:
-        text = "[('_x', 1), ('model_dump', [2]), ('schema', 's')]"
-        assert call(tools["odd"], schema="s", model_dump=[2], _x=1) == ToolResult(text=text)
-        assert call(tools["odd"], schema="bad") == ToolResult(text="Error : schema must be good", error=True)
+        text = "[('_x', 1), ('model_dump', [2]), ('schema', 's'), ('year', 3)]"
+        assert call(tools["odd"], schema="s", year=3, model_dump=[2], _x=1) == ToolResult(text=text)
+        assert call(tools["odd"], schema="bad", year=3) == ToolResult(text="Error : schema must be good", error=True)
+
+
+def test_mcp_argument_that_is_null_is_sent_if_it_is_required() -> None:
+    with opened({"type": "mcp", "command": [sys.executable, LOW_LEVEL]}) as tools:
+        assert call(tools["odd"], schema="s", year=None, _x=None).text == "[('schema', 's'), ('year', None)]"
 
 
 def test_mcp_server_is_reached_over_http_and_its_loss_is_a_fault() -> None:
