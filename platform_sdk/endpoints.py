@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from platform_sdk.errors import UserError
@@ -48,10 +50,21 @@ def open_client(place: str, url: str, key: str, *, retries: int, timeout: float)
     # At these levels the client logs each request, and the HTTP library its headers.
     for noisy in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
+    with opening(place):
         return OpenAI(base_url=url, api_key=key or _NO_KEY, max_retries=retries, timeout=timeout)
+
+
+@contextmanager
+def opening(place: str) -> Iterator[None]:
+    """Create an HTTP client in the body.
+
+    Raises:
+        UserError: the URL, or the proxy that the environment names, is not valid or not supported.
+    """
+    try:
+        yield
     except Exception as error:  # of the HTTP library, whose errors have no common class
-        raise UserError(f"{place}: {error}; {CHECK_ADDRESS}") from error
+        raise UserError(f"{place}: {str(error).rstrip('.')}; {CHECK_ADDRESS}") from error
 
 
 def reason(error: Exception, client: OpenAI) -> str:

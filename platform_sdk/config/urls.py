@@ -15,10 +15,13 @@ def check_address(url: str) -> str:
     """Return the URL of a server.
 
     Raises:
-        ValueError: it has no host, or a port that cannot exist.
+        ValueError: it has no host, or a host or port that cannot exist.
     """
     try:
-        valid = bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+        host = urlsplit(url).hostname or ""
+        # Clients convert other names than ASCII, and check them.
+        fits = not host.isascii() or all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+        valid = bool(host) and fits and urlsplit(url).port != 0
     except ValueError:
         valid = False
     if not valid:

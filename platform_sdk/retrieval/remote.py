@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
-from platform_sdk.endpoints import fits_header
+from platform_sdk.endpoints import fits_header, opening
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
 from platform_sdk.retrieval.retriever import InvalidRequest, Retriever
@@ -55,7 +55,8 @@ class RemoteRetriever(Retriever):
         patience: retry deadline of a request in seconds.
 
     Raises:
-        UserError: the service rejects the token, has no such collection, or stayed unavailable.
+        UserError: the service rejects the token, has no such collection, or stayed unavailable; or the environment's
+            proxy is not valid.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class RemoteRetriever(Retriever):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
-        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=client_tls(AUTHORITY))
+        tls = client_tls(AUTHORITY)
+        with opening(self._url):
+            self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=tls)
         try:
             self.facts = self._facts(collection)
         except BaseException:

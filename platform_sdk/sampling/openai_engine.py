@@ -26,7 +26,7 @@ import msgspec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_HOST
 from platform_sdk.display import shortened
-from platform_sdk.endpoints import fits_header
+from platform_sdk.endpoints import fits_header, opening
 from platform_sdk.processes.shares import from_first
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
@@ -116,7 +116,7 @@ class OpenAIEngine(SamplingEngine):
         key = os.environ.get("OPENAI_API_KEY", "").strip()
         if not fits_header(key):
             raise UserError("the key in OPENAI_API_KEY has characters that an HTTP header must not hold; set it again")
-        try:
+        with opening(f"sampling.engine.url {url}"):
             self._client = httpx.Client(
                 base_url=self._url,
                 timeout=TIMEOUT,
@@ -124,8 +124,6 @@ class OpenAIEngine(SamplingEngine):
                 limits=httpx.Limits(max_connections=live),
                 mounts={f"all://{SAMPLER_HOST}": None},  # a step's own server is never behind a proxy
             )
-        except httpx.InvalidURL as error:
-            raise UserError(f"sampling.engine.url {url}: {error}; give http://host:port, without /v1") from error
         self._pool = ThreadPoolExecutor(max_workers=live, thread_name_prefix="openai-engine")
         self._futures: dict[str, Future[Completion]] = {}
         self._wait(patience)

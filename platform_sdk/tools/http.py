@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel
 
 from platform_sdk.config.tools import HttpToolSpec
-from platform_sdk.endpoints import CHECK_ADDRESS, secret
+from platform_sdk.endpoints import opening, secret
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
 from platform_sdk.tools.base import ToolFault, arguments_model
@@ -92,11 +92,9 @@ def open_http(spec: HttpToolSpec) -> HttpTool:
         ),
     )
     headers = bearer(spec.token_env, spec.name)
-    try:
+    with opening(f"tool {spec.name}: {spec.url}"):
         httpx.URL(spec.url)
         client = httpx.Client(timeout=spec.timeout, headers=headers, follow_redirects=False)
-    except (httpx.InvalidURL, ValueError, ImportError) as error:
-        raise UserError(f"tool {spec.name}: {spec.url}: {error}; {CHECK_ADDRESS}") from error
     return HttpTool(spec, arguments, client)
 
 

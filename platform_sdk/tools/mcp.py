@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from platform_sdk.config.tools import McpToolSpec
 from platform_sdk.credentials import without_credentials
+from platform_sdk.endpoints import CHECK_ADDRESS
 from platform_sdk.errors import UserError
 from platform_sdk.records import ToolCall, ToolResult
 from platform_sdk.tools.base import ToolFault, arguments_model
@@ -81,7 +82,8 @@ def open_mcp(spec: McpToolSpec) -> Iterator[list[McpTool]]:
         except UserError:
             raise
         except Exception as error:  # of the transport, the program or the protocol
-            raise UserError(f"MCP server {where}: cannot be opened: {_cause(error)}; check that it runs") from error
+            remedy = "check that it runs" + (f", and {CHECK_ADDRESS}" if spec.url else "")
+            raise UserError(f"MCP server {where}: cannot be opened: {_cause(error)}; {remedy}") from error
         try:
             try:
                 offered = _offered(client, portal)

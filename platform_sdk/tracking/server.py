@@ -160,7 +160,9 @@ class Server:
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             slow = isinstance(reason, TimeoutError | socket.timeout)
-            raise self._error(f"no answer within {TIMEOUT:.0f} s" if slow else str(reason)) from error
+            # A request that goes through a proxy has the proxy's host.
+            proxy = "" if request.host == urlsplit(self._base).netloc else " and the proxy in HTTP_PROXY or HTTPS_PROXY"
+            raise self._error(f"no answer within {TIMEOUT:.0f} s" if slow else str(reason), proxy) from error
         except ValueError as error:  # not quoted: it may hold the token
             raise self._error("the address or the token has characters that HTTP does not allow") from error
         try:
@@ -171,8 +173,8 @@ class Server:
             raise self._error("the answer is not a JSON object")
         return found
 
-    def _error(self, reason: str) -> UserError:
-        return UserError(f"MLflow server {self.name}: {without_credentials(reason)}; check MLFLOW_TRACKING_URI")
+    def _error(self, reason: str, proxy: str = "") -> UserError:
+        return UserError(f"MLflow server {self.name}: {without_credentials(reason)}; check MLFLOW_TRACKING_URI{proxy}")
 
 
 def _account_token() -> str:

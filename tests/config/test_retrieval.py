@@ -85,13 +85,23 @@ def test_addresses_are_checked(uri: str, says: str) -> None:
         RetrievalSpec(uri=uri)
 
 
-@pytest.mark.parametrize("address", ["http://host:abc", "http://host:99999", "http://:80", "http://[::1"])
+@pytest.mark.parametrize(
+    "address",
+    ["http://host:abc", "http://host:99999", "http://:80", "http://[::1", "http://a..b", f"http://{'a' * 64}.example"],
+)
 def test_address_without_a_valid_host_and_port_is_refused(address: str) -> None:
     for field, value in (("url", address), ("uri", address), ("encoder", f"openai:m@{address}")):
         with pytest.raises(ValidationError, match="has no valid host and port; write"):
             RetrievalSpec.model_validate({field: value})
     with pytest.raises(ValidationError, match="has no valid host and port; write"):
         JudgeSpec(url=address, model="m")
+
+
+@pytest.mark.parametrize(
+    "address", [f"http://{'a' * 63}.example.:8000/x", "http://[::1]:8000", "http://b\u00fccher.example"]
+)
+def test_address_with_a_valid_host_is_accepted(address: str) -> None:
+    assert JudgeSpec(url=address, model="m").url == address
 
 
 @pytest.mark.parametrize("name", ["openai:", "openai:model", "openai:@http://x/v1", "openai:model@x/v1"])

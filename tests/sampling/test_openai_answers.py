@@ -82,7 +82,7 @@ def test_a_key_from_a_file_keeps_no_line_break(
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("http://[::1", "sampling.engine.url .* give http://host:port"),
+        ("http://[::1", "sampling.engine.url .*; correct the URL"),
         ("localhost:8000", "UnsupportedProtocol"),
         ("http://xn--a.", "not allowed"),
     ],

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from platform_sdk.authorities import client_tls, untrusted
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
-from platform_sdk.endpoints import fits_header
+from platform_sdk.endpoints import fits_header, opening
 from platform_sdk.tracking.log.chain import FILE_NAME, TEAM_HEADER, Chain, Log, LogEntry, Statement
 from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
 from platform_sdk.tracking.store import folder_uri
@@ -120,11 +120,12 @@ class RemoteLog:
         import httpx
 
         tls = client_tls(AUTHORITY)
+        with opening(self.name):
+            client = httpx.Client(headers=self._headers, timeout=SECONDS, verify=tls)
         try:
-            answer = httpx.request(
-                method, self._address + path, headers=self._headers, timeout=SECONDS, verify=tls, **content
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            with client:
+                answer = client.request(method, self._address + path, **content)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             if (refusal := untrusted(error, self.name, AUTHORITY)) is not None:
                 raise refusal from error
             reason = str(error) or type(error).__name__
