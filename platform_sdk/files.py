@@ -44,6 +44,21 @@ _WRITER_TEXTS = ("PytorchStreamWriter failed writing file", "database or disk is
 M = TypeVar("M", bound=BaseModel)
 
 
+def expanded(path: str, place: str, remedy: str = "give a path that begins with /") -> Path:
+    """Return a path with the home directory in place of ``~`` or ``~user``.
+
+    Args:
+        place: the setting that names the path, for the error.
+
+    Raises:
+        UserError: there is no such user, or this user has no home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{place}: {path}: there is no such home directory; {remedy}") from error
+
+
 @contextmanager
 def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Open a temporary file that becomes ``path`` when the body ends without an error.

@@ -17,7 +17,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.questions import load_questions
-from platform_sdk.files import read_object, write_text
+from platform_sdk.files import expanded, read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
 from platform_sdk.run_dir import RunDir
@@ -191,10 +191,7 @@ def locate(path: str, data_dir: Path | None) -> Path:
     """
     if path.startswith(HUB):
         return _from_hub(path)
-    try:
-        given = Path(path).expanduser()
-    except RuntimeError as error:
-        raise UserError(f"dataset: {path}: there is no such home directory; give a path that begins with /") from error
+    given = expanded(path, "dataset")
     remedy = ""
     if not given.is_absolute():
         if data_dir is None:

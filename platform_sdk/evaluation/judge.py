@@ -27,7 +27,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.display import encodable
 from platform_sdk.endpoints import open_client, reason, secret
-from platform_sdk.files import write_text
+from platform_sdk.files import expanded, write_text
 
 INSTRUCTIONS = (
     "You check answers to factual questions. The user sends a JSON object with the question, the accepted answers "
@@ -100,7 +100,7 @@ class Judge:
     def __init__(self, spec: JudgeSpec) -> None:
         self.spec = spec
         self.counts = Counts()
-        self._folder = Path(spec.cache).expanduser() if spec.cache else _user_cache()
+        self._folder = expanded(spec.cache, "cache of the judge") if spec.cache else _user_cache()
         self._place = f"judge {spec.model} at {spec.url}"
         key = secret(spec.api_key_env, self._place)
         self._client = open_client(self._place, spec.url, key, retries=spec.retries, timeout=spec.timeout)
@@ -215,4 +215,7 @@ class Judge:
 
 
 def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hopforge" / "judge"
+    named = os.environ.get("XDG_CACHE_HOME")
+    remedy = "set XDG_CACHE_HOME, or cache in the judge's settings"
+    folder = Path(named) if named else expanded("~/.cache", "cache of the judge", remedy)
+    return folder / "hopforge" / "judge"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.files import expanded
 from platform_sdk.sampling.rollout import RetrieverFault
 
 if TYPE_CHECKING:
@@ -33,10 +34,14 @@ LOCK_PAUSE = 0.5  # seconds between two checks of a file in use
 
 
 def lite_path(spec: RetrievalSpec, directory: Path) -> Path | None:
-    """Return the recipe's Milvus Lite file, by default in ``directory``; None if the recipe names a server."""
+    """Return the recipe's Milvus Lite file, by default in ``directory``; None if the recipe names a server.
+
+    Raises:
+        UserError: the file is in the home directory of an unknown user.
+    """
     if spec.backend == "server":
         return None
-    return (Path(spec.uri).expanduser() if spec.uri else directory / "milvus.db").resolve()
+    return (expanded(spec.uri, "retrieval.uri") if spec.uri else directory / "milvus.db").resolve()
 
 
 def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:

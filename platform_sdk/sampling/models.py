@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.shipped import ASSETS, GGUF_PACKAGES
 from platform_sdk.display import shortened
-from platform_sdk.files import REMEDY, identity, read_object
+from platform_sdk.files import REMEDY, expanded, identity, read_object
 from platform_sdk.tracking.listing import trained_in
 from platform_sdk.tracking.opened import open_run
 
@@ -41,7 +41,8 @@ PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md
 
 def cache_dir() -> Path:
     """Return the folder of converted models: ``HOPFORGE_CACHE``, or ``~/.cache/hopforge``."""
-    return Path(os.environ.get("HOPFORGE_CACHE") or Path.home() / ".cache" / "hopforge")
+    named = os.environ.get("HOPFORGE_CACHE")
+    return Path(named) if named else expanded("~/.cache/hopforge", "cache of models", "set HOPFORGE_CACHE")
 
 
 def resolve(name: str | Path) -> Path:

@@ -186,6 +186,17 @@ def test_client_that_cannot_be_opened_is_one_error(
         Judge(JudgeSpec(url=url, model="m"))
 
 
+def test_cache_without_a_home_directory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "http://host/v1"
+    with pytest.raises(UserError, match=r"^cache of the judge: ~nosuchuser/x: there is no such home directory; give"):
+        Judge(JudgeSpec(url=url, model="m", cache="~nosuchuser/x"))
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError))  # a pod's user may have no entry
+    with pytest.raises(UserError, match=r"^cache of the judge: ~/\.cache: .* directory; set XDG_CACHE_HOME, or cache"):
+        Judge(JudgeSpec(url=url, model="m"))
+
+
 def test_cache_in_the_home_directory_is_not_a_directory_named_tilde(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

