@@ -86,6 +86,13 @@ def base_of(name: str | Path) -> Path:
     return base_of(base) if base else path
 
 
+def longrope_window(config: Any) -> int | None:
+    """Return the tokens up to which LongRoPE uses its short factors; None for other rotary embeddings."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    window: int | None = rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
+    return window
+
+
 def load_model(
     name: str | Path, *, dtype: str = "float32", device: str = "cpu", attention: str | None = None
 ) -> PreTrainedModel:

@@ -38,7 +38,7 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.kv_attention import Chunk
 from platform_sdk.sampling.kv_slots import make_slots
-from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
+from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, longrope_window, weights_digest
 from platform_sdk.sampling.stopping import StopCondition, end_tokens
 from platform_sdk.sampling.token_sampling import sample
 from platform_sdk.sizing.memory import slots_within
@@ -324,8 +324,7 @@ def unsupported(config: Any, longest: int) -> str | None:
     if others := sorted({*kinds} - {"full_attention"}):
         return f"{', '.join(others)}; {remedy}"
     window = None if kinds else getattr(config, "sliding_window", None)
-    rope = getattr(config, "rope_parameters", None) or {}
-    short = rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
+    short = longrope_window(config)
     for lacking, limit in (("sliding-window attention", window), ("rotary embeddings of the type longrope", short)):
         if limit is not None and limit < longest:
             needed = f"{lacking}, which this model needs from {limit + 1} tokens on"

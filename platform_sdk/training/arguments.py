@@ -15,7 +15,7 @@ from transformers import AutoConfig, TrainingArguments
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.processes.environment import under_torchrun
-from platform_sdk.sampling.models import base_of
+from platform_sdk.sampling.models import base_of, longrope_window
 from platform_sdk.sizing.memory import training_fault, training_memory
 from platform_sdk.sizing.shape import shape_of
 
@@ -39,13 +39,26 @@ def bfloat16_for(spec: OptimiserSpec, device: str) -> bool:
 def context_length(spec: OptimiserSpec, model: str | Path) -> int:
     """Return the most tokens of an example: ``max_length``, or else the model's context.
 
+    LongRoPE is limited to its short factors. transformers chooses between short and long factors for a whole batch, by
+    its longest sequence: an example would get other log-probabilities when it is packed with a longer one, and a
+    dialogue beyond the window others than those that its first tokens were sampled with. Rotary embeddings of the type
+    ``dynamic`` depend on the longest sequence only beyond the context, which no example exceeds.
+
     Raises:
-        UserError: ``max_length`` exceeds the model's context.
+        UserError: ``max_length`` exceeds the model's context, or examples may exceed LongRoPE's original window.
     """
-    context: int = AutoConfig.from_pretrained(base_of(model)).max_position_embeddings
+    config = AutoConfig.from_pretrained(base_of(model))
+    context: int = config.max_position_embeddings
     if spec.max_length is not None and spec.max_length > context:
         raise UserError(f"max_length {spec.max_length} exceeds the context of model {model}: {context} tokens")
-    return spec.max_length or context
+    length = spec.max_length or context
+    window = longrope_window(config)
+    if window is not None and window < length:
+        raise UserError(
+            f"model {model}: its rotary embeddings (longrope) change beyond {window} tokens, which training does not "
+            f"support; set max_length to {window}, and max_model_len of the sampling engine to at most that"
+        )
+    return length
 
 
 def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments, *, reference: bool = False) -> None:
