@@ -17,7 +17,10 @@ KEY = "sk-very-secret"
 
 
 class Server(HttpServer):
-    """Says yes if the response holds an accepted answer; first refuses with each status of ``refusals``."""
+    """Says yes if the response holds an accepted answer; first refuses with each status of ``refusals``.
+
+    A request waits at the barrier ``together``, if there is one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +31,7 @@ class Server(HttpServer):
         self.keys: set[str] = set()
         self.replies: dict[str, str] = {}
         self.pause = 0.0
+        self.together: threading.Barrier | None = None
         self.at_once = self.most_at_once = 0
         self.tries = 0
 
@@ -41,6 +45,8 @@ class Server(HttpServer):
             self.most_at_once = max(self.most_at_once, self.at_once)
             if status == 200:
                 self.requests.append(body)
+        if self.together is not None:
+            self.together.wait(60)
         time.sleep(self.pause)
         with self.lock:
             self.at_once -= 1

@@ -69,7 +69,7 @@ def test_verdicts_keep_item_order_and_equal_items_are_asked_once(server: Server,
 
 
 def test_requests_go_out_together_up_to_the_limit(server: Server, tmp_path: Path) -> None:
-    server.pause = 0.1
+    server.together = threading.Barrier(4)
     with Judge(spec(server, tmp_path, concurrency=4)) as judge:
         assert judge.verdicts([item(f"Lyon {n}") for n in range(12)]) == ["yes"] * 12
     assert server.most_at_once == 4
