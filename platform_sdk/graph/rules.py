@@ -27,8 +27,12 @@ _INSIDE = r"(?:of|the|de|da|do|dos|del|della|di|la|le|les|du|des|van|von|der|den
 _WORD = re.compile(rf"{_CAPITAL}")
 _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b))*(?: \([^()]{{1,40}}\))?")
 # Joined by words that usually separate two names: kept only if the whole is a title. No phrase begins after a capital
-# letter: it would have begun with that letter.
-_PHRASE = re.compile(rf"(?<!{_LETTER}){_CAPITAL}(?:(?: (?:\w++|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
+# letter: it would have begun with that letter. The second alternative skips the part of a capitalised word in which
+# every later start would fail too: without it, a word such as A.A.A.A takes quadratic time.
+_PHRASE = re.compile(
+    rf"(?<!{_LETTER})(?:(?P<phrase>{_CAPITAL}(?:(?: (?:\w++|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}})|"
+    rf"{_LETTER}[\w'’&-]*+(?:\.(?=\w)\w*+(?!['’&-]))*+)"
+)
 _BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
 # No name begins with these at any position.
 _FIRST_WORD = re.compile(
@@ -84,12 +88,13 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
                 yield Mention(name=match[0], type=kind, rule=kind)
         if kind == "date":
             rest = pattern.sub(lambda match: "\n" * len(match[0]), rest)
-    spans, phrases = set(), set()
+    spans: set[str] = set()
+    phrases: set[str] = set()
     for match in _SPAN.finditer(rest):
         name = _without_stop(match[0])
-        spans.add(_bare(name, is_first=not re.search(r"\w", rest[: match.start()])))
+        spans.add(_bare(name, is_first=not spans and not re.search(r"\w", rest[: match.start()])))
         phrases.add(name)
-    phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
+    phrases |= {_without_stop(match["phrase"]) for match in _PHRASE.finditer(rest) if match["phrase"]}
     yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
     yield from (Mention(name=name, rule="phrase") for name in sorted(phrases - spans) if " " in name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from itertools import pairwise
 
@@ -89,6 +90,28 @@ def test_long_word_and_long_row_of_dots_take_linear_time() -> None:
     assert [mention.name for mention in mentions(f"{sequence} is long.", "")] == [sequence]
     assert sentences(f"Contents {'.' * 40_000}5. Next one.") == [(0, 40_011), (40_012, 40_021)]
     assert time.process_time() - began < 20  # with quadratic time ten minutes
+
+
+@pytest.mark.parametrize("unit", ["A.", "aA", "A1", "A-", "A.B-", "Is A "])
+def test_mentions_of_a_long_repetitive_sentence_take_linear_time(unit: str) -> None:
+    def seconds(length: int) -> float:
+        sentence = unit * (length // len(unit))
+        best = math.inf
+        for _ in range(3):
+            began = time.process_time()
+            list(mentions(sentence, ""))
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert seconds(40_000) < 30 * seconds(5_000)  # linear: 8 times; quadratic: 64 times
+
+
+def test_phrase_begins_at_a_later_capital_letter_of_a_word_only_after_the_words_last_dot() -> None:
+    def phrases(sentence: str) -> set[str]:
+        return {mention.name for mention in mentions(sentence, "") if mention.rule == "phrase"}
+
+    assert phrases("F.C.Barcelona's Lionel, he said") == {"Barcelona's Lionel"}
+    assert phrases("A.B.C met d e f g. H.I and J") == {"H.I and J"}
 
 
 def test_answer_is_parsed_and_malformed_lines_are_kept() -> None:
