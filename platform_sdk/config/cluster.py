@@ -34,7 +34,7 @@ def _without_password(value: str) -> str:
     return value
 
 
-_UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
+_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
     f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")
 }
 
@@ -42,7 +42,8 @@ _UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
 def bytes_of(quantity: str) -> float:
     """Return the number of a quantity: bytes of memory, or CPU cores."""
     number = quantity.rstrip("mkMGTPKi")
-    return float(number) * _UNITS.get(quantity[len(number) :], 1.0)
+    unit = quantity[len(number) :]
+    return float(number) / 1000 if unit == "m" else float(number) * _UNITS.get(unit, 1.0)
 
 
 class Resources(Struct):

@@ -15,7 +15,7 @@ def placed(container: Item, task: str, cluster: ClusterSpec) -> Item:
     """Return the container of a step with the image, the amounts and the environment that it has on the cluster."""
     cpu, memory = cluster.launcher.cpu, cluster.launcher.memory
     # Servers before 2.4 read the numbers, later ones the texts.
-    numbers = {"cpu": float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu), "memory": bytes_of(memory) / 1e9}
+    numbers = {"cpu": bytes_of(cpu), "memory": bytes_of(memory) / 1e9}
     resources: Item = {}
     for name, text in {"cpu": cpu, "memory": memory}.items():
         for limit in ("Limit", "Request"):

@@ -84,6 +84,15 @@ def test_every_step_gets_the_workspace_and_the_secrets(compiled: Documents, clus
         assert placed[name]["securityContext"] == {"runAsNonRoot": True, "runAsGroup": "10001"}
 
 
+def test_step_with_cores_in_any_unit_has_them_as_a_number(tmp_path: Path, cluster: ClusterSpec) -> None:
+    for cpu, cores in {"0.1k": 100.0, "250m": 0.25, "9m": 0.009, "2": 2.0}.items():
+        own = cluster.model_copy(update={"launcher": cluster.launcher.model_copy(update={"cpu": cpu})})
+        compiled = compile_recipe(load_recipe(write_toy(tmp_path)), own)
+        executors = compiled.specification["deploymentSpec"]["executors"].values()
+        limits = [executor["container"]["resources"] for executor in executors]
+        assert {(one["cpuLimit"], one["resourceCpuLimit"]) for one in limits} == {(cores, cpu)}
+
+
 @pytest.fixture
 def environment() -> Iterator[None]:
     """Restore the environment variables that a step sets in its process."""

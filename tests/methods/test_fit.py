@@ -79,8 +79,9 @@ def test_a_model_that_plainly_exceeds_the_memory_is_refused(qwen: str, given: bo
     assert told(MYGO, *overrides, on=cluster(gpus=1)) == [], "of a GPU whose memory is not known nothing is said"
 
 
-def test_quantities_in_bytes() -> None:
+def test_quantities_in_bytes_and_cores() -> None:
     assert [bytes_of(text) for text in ("80Gi", "1.5G", "4096")] == [80 * 2**30, 1.5e9, 4096]
+    assert [bytes_of(text) for text in ("9m", "500m", "1k")] == [0.009, 0.5, 1000]
 
 
 def test_searches_in_threads_need_a_service() -> None:
