@@ -107,7 +107,7 @@ class RetrievalMethod(ABC, Generic[M, S]):
     ) -> list[list[Evidence]]:
         """Return at most ``k`` pieces of evidence for each request, best first.
 
-        The results of a request must not depend on the other requests.
+        The results of a request must not depend on the other requests, and the first ones not on ``k``.
 
         Args:
             requests: distinct requests without a refusal.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,18 @@ from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
+from platform_sdk.data.dataset import read_corpus, read_triples
 from platform_sdk.graph.build import add, build
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import Graph, Incidence, write_graph
 from platform_sdk.graph.linking import EntityLinker
-from platform_sdk.record_files import write_jsonl
-from platform_sdk.records import Evidence, Passage, Source
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Evidence, Passage, Question, Source
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.method import Index
-from platform_sdk.retrieval.methods import graph_r1, prograph
+from platform_sdk.retrieval.methods import graph_r1, prograph, reranked
 from platform_sdk.retrieval.milvus import Vectors, rank
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import Embeddings, served
 
@@ -268,6 +271,64 @@ def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path) ->
     assert {hit.text for hit in named} == {text for text, *_ in FACTS[:3]}
     assert {hit.title for hit in named} == {"Oslo", "Skien"}
     assert all(set(hit.entities) == set(hit.parts["entities"]) for hit in (*named, *unnamed))
+
+
+class LengthEncoder:
+    """A cross-encoder that prefers short passages."""
+
+    def predict(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[float]:
+        return [1 / len(text) for _, text in pairs]
+
+
+@pytest.fixture(scope="module")
+def graph_world(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generated world with the graph of its passages, and questions with their own passages."""
+    run_dir = shutil.copytree(world, tmp_path_factory.mktemp("graph") / "world")
+    build(run_dir, GraphSpec())
+    passages = read_corpus(run_dir).passages
+    questions = [
+        Question(id=f"q{at}", text="?", answers=("",), dataset="own", context=tuple(passages[at::2])) for at in range(2)
+    ]
+    write_jsonl(RunDir(run_dir).questions("train"), Question, questions)
+    return run_dir
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("none", {}),
+        ("passages", {}),
+        ("chunk", {}),
+        ("lexical", {}),
+        ("contexts", {}),
+        ("triples", {}),
+        ("hyperedge", {}),
+        ("graph_r1", {}),
+        ("prograph", {}),
+        ("linked", {"candidates": 4, "seeds": 3}),
+        ("linked", {}),
+        ("multi_query", {"base": "passages", "depth": 3}),
+        ("multi_query", {}),
+        ("reranked", {"base": "passages", "candidates": 3}),
+    ],
+)
+def test_first_results_do_not_depend_on_the_number_of_results(
+    graph_world: Path, method: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reranked.RerankedMaterial, "cross_encoder", LengthEncoder())
+    texts = [question.text for question in read_jsonl(RunDir(graph_world).questions("eval"), Question)]
+    heads = list(dict.fromkeys(triple.head for triple in read_triples(graph_world).triples))
+    requests = [
+        SearchRequest(text, {"question_id": f"q{at % 2}", "head": heads[at]})
+        for at, text in enumerate([*texts, " ".join(texts[:3]), "who knows", ""])
+    ]
+    with Embeddings() as cheap:
+        spec = cheap.spec().model_copy(update={"method": method, "settings": settings})
+        with open_retriever("anything", graph_world, spec, show_progress=False) as retriever:
+            everything = retriever.search(requests, 150)
+            for k in (1, 2, 3, 4, 7, 10, 25, 60):
+                assert retriever.search(requests, k) == [found[:k] for found in everything], k
+    assert method == "none" or max(map(len, everything)) > 2
 
 
 def test_hyperedges_of_added_passages_have_their_titles(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_queries_are_lines_and_questions() -> None:
 
 def test_evidence_in_two_lists_comes_before_the_first_of_one() -> None:
     hits = {id: Evidence(kind="passage", id=id, title=id, text=id, score=1.0) for id in "abcd"}
-    found = fused({"one": [hits["b"], hits["a"]], "two": [hits["c"], hits["a"], hits["d"]]}, 3)
+    found = fused({"one": [hits["b"], hits["a"]], "two": [hits["c"], hits["a"], hits["d"]]}, 3, 20)
     assert [hit.id for hit in found] == ["a", "b", "c"]
     assert found[0].parts == {"one": pytest.approx(1 / 62), "two": pytest.approx(1 / 62)}
     assert found[0].score == pytest.approx(2 / 62)

@@ -5,13 +5,17 @@
     rank(p)   personalised PageRank of the walk over names that starts by ``start``
     score(p)  cosine / deviation + spread * log(1 + 200 * rank(p)) + missing * BM25 of the words that the three best
               passages lack - repeated * mean cosine with the best passages / deviation
-              + nearest / r, if p is the r-th most similar passage and r is at most 10
+              + nearest / r, if p is the r-th most similar passage, r is at most 10, and p is a candidate by similarity
 
 The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
 are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
 needed. The terms ``missing`` and ``repeated`` favour passages that add to the best ones: another hop of the question.
 ``nearest`` keeps the passages that answer a question of one hop. A query without a name of the corpus
 (``Names.named_in``) is searched by similarity only.
+
+Only candidates are scored: the most similar passages, those of the highest BM25, those with a title in the query and
+those of the highest rank. Their number does not depend on the number of results, so neither does their order. If more
+results are requested, the other passages follow by similarity.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
@@ -157,7 +161,7 @@ class Linked(RetrievalMethod[LinkedMaterial, LinkedSettings]):
         for at, (request, query, hits) in enumerate(zip(requests, queries, near, strict=True)):
             if links.names.named_in(request.query):
                 worded = (lexical.indices[rows[at]], lexical.data[rows[at]])
-                scorers[at] = QueryScorer(index, request.query, query, worded, hits, k)
+                scorers[at] = QueryScorer(index, request.query, query, worded, hits)
             else:
                 found[at] = _plain(index, hits[:k])
         if scorers:
@@ -175,8 +179,7 @@ class QueryScorer:
 
     Args:
         worded: places with words of the query, and their BM25 scores.
-        hits: the nearest passages.
-        k: number of results.
+        hits: the nearest passages, at least as many as candidates and as results.
 
     Attributes:
         best: places of the best passages by the first score.
@@ -185,7 +188,7 @@ class QueryScorer:
 
     def __init__(
         self, index: Index[LinkedMaterial, LinkedSettings], text: str, query: np.ndarray,
-        worded: tuple[np.ndarray, np.ndarray], hits: Sequence[Hit], k: int,
+        worded: tuple[np.ndarray, np.ndarray], hits: Sequence[Hit],
     ) -> None:  # fmt: skip
         self.text, self.query, self.settings = text, query, index.settings
         self.material, self.links = index.material, index.material.links
@@ -197,9 +200,9 @@ class QueryScorer:
             for place in self.links.names.passages_of_form[form].tolist():
                 titles[place] = max(titles.get(place, 0.0), float(self.links.title_weights[form]))
         places, scores = worded[0], np.round(worded[1], SCORE_DIGITS)
-        near = self.links.places[[row for row, _ in hits]]
+        self.near = self.links.places[[row for row, _ in hits]]
+        near, highest = self.near[: self.settings.candidates], best(places, scores, self.settings.candidates)
         self.nearest = near[:NEAREST]
-        highest = best(places, scores, max(k, index.settings.candidates))
         self.candidates = np.unique(np.concatenate([near, highest, np.array(list(titles), dtype=np.int64)]))
         words = np.zeros(len(self.links.order))
         words[places] = scores
@@ -213,7 +216,7 @@ class QueryScorer:
         self.best, self.start = self.candidates[chosen], start_chances(first[chosen])
 
     def find(self, spread: Spread, ranks: np.ndarray, reasons: np.ndarray, owner: int, k: int) -> list[Evidence]:
-        """Return the ``k`` passages of highest score.
+        """Return the ``k`` candidates of highest score; if there are fewer, also the most similar other passages.
 
         Args:
             ranks: the rank of each row of ``spread``.
@@ -221,8 +224,10 @@ class QueryScorer:
             owner: the number of this query in ``spread``.
         """
         part = slice(*np.searchsorted(spread.owners, (owner, owner + 1)))
-        reached = best(np.arange(part.start, part.stop), ranks[part], max(k, 2 * self.settings.candidates))
-        places = np.union1d(self.candidates, spread.passages[reached])
+        reached = best(np.arange(part.start, part.stop), ranks[part], 2 * self.settings.candidates)
+        scored = np.union1d(self.candidates, spread.passages[reached])
+        further = self.near[~np.isin(self.near, scored)][: max(0, k - len(scored))]
+        places = np.union1d(scored, further)
         rows = part.start + np.searchsorted(spread.passages[part], places)
         inside = rows < part.stop
         inside[inside] = spread.passages[rows[inside]] == places[inside]
@@ -230,12 +235,14 @@ class QueryScorer:
         rank[inside] = ranks[rows[inside]]
         parts = self.parts(places, rank)
         totals = np.round(sum(parts.values()), SCORE_DIGITS)
+        among = np.searchsorted(places, scored)
+        chosen = np.concatenate([best(among, totals[among], k), np.searchsorted(places, further)])
         return [
             self._evidence(
                 int(places[at]), float(totals[at]), {name: float(values[at]) for name, values in parts.items()},
                 spread.reasons(reasons, int(rows[at])) if inside[at] else [],
             )
-            for at in best(np.arange(len(places)), totals, k).tolist()
+            for at in chosen.tolist()
         ]  # fmt: skip
 
     def parts(self, places: np.ndarray, rank: np.ndarray) -> dict[str, np.ndarray]:

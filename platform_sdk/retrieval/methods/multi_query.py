@@ -1,7 +1,9 @@
 """Several queries in one request: each is searched, and the lists are fused by reciprocal rank.
 
 A request's queries are its lines, and its questions within a line. The score of a piece of evidence is the sum of
-1 / (60 + place) over the lists that have it (Cormack et al., 2009). A single query has the base method's results.
+1 / (60 + place) over the lists that have it among their first ``depth`` places (Cormack et al., 2009), or else
+1 / (60 + place) of its best place: so the order does not depend on the number of results. A single query has the base
+method's results.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class MultiQuerySettings(Struct):
     """Settings of the search by several queries."""
 
     base: Literal["passages", "lexical", "linked"] = Field("linked", description="Method that searches each query.")
-    depth: int = Field(20, ge=1, le=1000, description="Results of each query, at least as many as requested.")
+    depth: int = Field(20, ge=1, le=1000, description="Results of each query that are fused.")
 
 
 def queries_in(text: str) -> list[str]:
@@ -56,17 +58,22 @@ class MultiQuery(RetrievalMethod[Material, MultiQuerySettings]):
         vectors = index.encoder.encode(texts, kind="query")
         depth = max(k, index.settings.depth)
         found = dict(zip(texts, base.find(inner, [SearchRequest(text) for text in texts], vectors, depth), strict=True))
-        return [found[own[0]][:k] if len(own) == 1 else fused({text: found[text] for text in own}, k) for own in parts]
+        return [
+            found[own[0]][:k] if len(own) == 1 else fused({text: found[text] for text in own}, k, index.settings.depth)
+            for own in parts
+        ]
 
 
-def fused(lists: dict[str, list[Evidence]], k: int) -> list[Evidence]:
+def fused(lists: dict[str, list[Evidence]], k: int, depth: int) -> list[Evidence]:
     """Return the ``k`` best by reciprocal rank; ties by id. ``parts`` are the summands by query."""
+    placed = [(place, text, hit) for text, hits in lists.items() for place, hit in enumerate(hits, start=1)]
     parts: dict[str, dict[str, float]] = {}
     evidence: dict[str, Evidence] = {}
-    for text, hits in lists.items():
-        for place, hit in enumerate(hits, start=1):
-            parts.setdefault(hit.id, {})[text] = round(1 / (SMOOTHING + place), SCORE_DIGITS)
-            evidence.setdefault(hit.id, hit)
+    for place, text, hit in sorted(placed, key=lambda entry: max(entry[0], depth)):
+        own = parts.setdefault(hit.id, {})
+        if place <= depth or not own:
+            own[text] = round(1 / (SMOOTHING + place), SCORE_DIGITS)
+        evidence.setdefault(hit.id, hit)
     scores = {id: round(sum(own.values()), SCORE_DIGITS) for id, own in parts.items()}
     ordered = sorted(scores, key=lambda id: (-scores[id], id))[:k]
     return [evidence[id].model_copy(update={"score": scores[id], "parts": {**parts[id]}}) for id in ordered]

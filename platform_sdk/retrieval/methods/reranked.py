@@ -1,8 +1,9 @@
 """Passages that another method finds, ordered by a cross-encoder, which reads query and passage together.
 
 The cross-encoder is any model that sentence-transformers loads as one. It reads ``candidates`` passages for each query,
-so a search costs as much as the model needs for them. The passages of one query are one batch, so results do not
-depend on other queries.
+so a search costs as much as the model needs for them. If more results are requested, the other passages follow in the
+base method's order and with its scores. The passages of one query are one batch, so results do not depend on other
+queries.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class Reranked(RetrievalMethod[RerankedMaterial, RerankedSettings]):
         for request, hits in zip(
             requests, base.find(inner, requests, queries, max(k, settings.candidates)), strict=True
         ):
-            pairs = [(request.query, f"{hit.title}\n{hit.text}") for hit in hits]
+            read, rest = hits[: settings.candidates], hits[settings.candidates :]
+            pairs = [(request.query, f"{hit.title}\n{hit.text}") for hit in read]
             scores = (
                 index.material.cross_encoder.predict(pairs, batch_size=settings.batch_size, show_progress_bar=False)
                 if pairs
@@ -115,9 +117,9 @@ class Reranked(RetrievalMethod[RerankedMaterial, RerankedSettings]):
             )
             ranked = [
                 hit.model_copy(update={"score": round(float(score), SCORE_DIGITS), "parts": {settings.base: hit.score}})
-                for hit, score in zip(hits, scores, strict=True)
+                for hit, score in zip(read, scores, strict=True)
             ]
-            results.append(sorted(ranked, key=lambda hit: (-hit.score, hit.id))[:k])
+            results.append([*sorted(ranked, key=lambda hit: (-hit.score, hit.id)), *rest][:k])
         return results
 
 
