@@ -60,8 +60,9 @@ def run(
 ) -> None:
     """Run the cells of a study that have not finished, one after another, or submit them to a cluster.
 
-    Repeat the command to resume. A cell is identified by the digest of its recipe, also across studies. If a cell
-    fails, the others still run, and the exit status is 1.
+    Repeat the command to resume, and to submit the cells that start from the model of a submitted cell. A cell is
+    identified by the digest of its recipe, also across studies. If a cell fails or cannot be submitted yet, the others
+    still run or are submitted, and the exit status is 1.
     """
     remote = {"--namespace": namespace, "--queue": queue, "--host": host, "--experiment": experiment}
     if cluster is None and (unused := [name for name, value in remote.items() if value is not None]):
@@ -225,6 +226,8 @@ def _submit(
     host: str | None,
     experiment: str | None,
 ) -> None:
+    from platform_sdk.config.source import assignment
+    from platform_sdk.kubeflow.lifecycle import run_folder
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.submit import submit
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
@@ -234,9 +237,24 @@ def _submit(
         say(note, err=True)
     server = Server(host)
 
-    def submit_cell(cell: Cell) -> Submission:
-        made = submit(server, cell.path, cell.overrides, cluster, namespace=namespace, experiment=experiment)
+    def submit_cell(cell: Cell, model: Submission | None) -> Submission:
+        overrides = list(cell.overrides)
+        if model is not None and cell.needs is not None:
+            run_dir = run_folder(cluster.workspace.path, cell.needs.recipe.name, model.run_id)
+            overrides.append(assignment(cell.model_parameter, f"run:{run_dir}"))
+        made = submit(server, cell.path, overrides, cluster, namespace=namespace, experiment=experiment)
         return Submission(run_id=made.run_id, run=made.run, run_url=made.run_url)
 
-    for cell, sent in submit_cells(cells, submit_cell):
-        say(f"{cell}: {sent.run}  {sent.run_url}")
+    def state(sent: Submission) -> str:
+        return server.ask(server.api.runs.run_service_get_run, sent.run_id).state or "PENDING"
+
+    waiting = 0
+    for cell, sent, reason in submit_cells(cells, submit_cell, state):
+        if sent is not None:
+            say(f"{cell}: {sent.run}  {sent.run_url}")
+        else:
+            waiting += 1
+            say(f"{cell}: not submitted: {reason}", err=True)
+    if waiting:
+        say(f"{waiting} of {len(cells)} cells are not submitted", err=True)
+        raise typer.Exit(1)

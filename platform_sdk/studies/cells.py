@@ -86,7 +86,7 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tu
     failed: set[Path] = set()
     for cell in cells:
         error = ""
-        if cell.needs in failed:
+        if cell.needs is not None and cell.needs.run_dir in failed:
             error = f"needs the model of {cell.needs}, which failed"
         else:
             try:
@@ -98,24 +98,43 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tu
         yield cell, error
 
 
-def submit_cells(cells: Sequence[Cell], submit: Callable[[Cell], Submission]) -> Iterator[tuple[Cell, Submission]]:
-    """Submit the cells that are not submitted yet, and yield each with its run.
+def submit_cells(
+    cells: Sequence[Cell], submit: Callable[[Cell, Submission | None], Submission], state: Callable[[Submission], str]
+) -> Iterator[tuple[Cell, Submission | None, str]]:
+    """Submit the cells that are not submitted yet; yield each with its run, or with the reason why it has none.
+
+    A cell that uses another cell's model is submitted when the other cell's run has succeeded.
+
+    Args:
+        submit: submits a cell with the model of another cell's run, if it uses one.
+        state: returns the state of a run.
 
     Raises:
-        UserError: the server refuses a cell, or a cell needs another one's model. Those before it stay submitted.
+        UserError: the server refuses a cell. Those before it stay submitted.
     """
     for cell in cells:
-        if cell.needs is not None:
-            raise UserError(
-                f"{cell}: uses the model of {cell.needs}, whose run directory on the cluster is not known yet; "
-                "leave the cell out (--only), and submit it with --set "
-                f"{cell.model_parameter}=run:DIRECTORY when that run has finished"
-            )
-        sent = _submitted(cell)
-        if sent is None:
-            sent = submit(cell)
+        if (sent := _submitted(cell)) is None:
+            model = _submitted(cell.needs) if cell.needs else None
+            if reason := _waiting(cell, model, state):
+                yield cell, None, reason
+                continue
+            sent = submit(cell, model)
             write_json(_file(cell), sent.model_dump())
-        yield cell, sent
+        yield cell, sent, ""
+
+
+def _waiting(cell: Cell, model: Submission | None, state: Callable[[Submission], str]) -> str:
+    """Return the reason why a cell cannot be submitted yet; empty if there is none."""
+    if cell.needs is None:
+        return ""
+    if model is None:
+        return f"needs the model of {cell.needs}, which is not submitted; submit that cell first"
+    if (current := state(model)) == "SUCCEEDED":
+        return ""
+    return (
+        f"needs the model of {cell.needs}, whose run {model.run} is {current}; repeat the command when the run has "
+        f"succeeded. If it has failed, retry it, or delete {_file(cell.needs)} to submit that cell again"
+    )
 
 
 def _file(cell: Cell) -> Path:

@@ -104,7 +104,7 @@ class Cell:
         place: its level of each axis.
         path: the recipe's file; ``overrides`` are applied to it.
         run_dir: named by the digest of the resolved recipe, so that studies share equal cells.
-        needs: the run directory whose trained model this run uses, or None.
+        needs: the cell whose trained model this run uses, or None.
         model_parameter: the parameter that gets this model.
     """
 
@@ -114,7 +114,7 @@ class Cell:
     overrides: tuple[str, ...]
     recipe: Recipe
     run_dir: Path
-    needs: Path | None = None
+    needs: Cell | None = None
     model_parameter: str = "model"
 
     def __str__(self) -> str:
@@ -220,8 +220,7 @@ def _cell(
         )
     [parameter] = parameters
     needs = None
-    # If the command names the model, no other cell's model is needed; such a cell can be submitted once the other
-    # cell's run directory is known.
+    # If the command names the model, no other cell's model is needed.
     if other and not any(text.startswith(f"{parameter}=") for text in overrides):
         names = zip(document.axes, place, strict=True)
         source = tuple(other.get(axis, level) for axis, level in names)
@@ -230,8 +229,8 @@ def _cell(
                 f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is excluded or itself has a "
                 "model_of; name a cell that is trained"
             )
-        needs = cells[source, seed].run_dir.resolve()
-        assignments.append(assignment(parameter, f"run:{needs}"))
+        needs = cells[source, seed]
+        assignments.append(assignment(parameter, f"run:{needs.run_dir.resolve()}"))
     assignments += [f"seed={seed}", *overrides]
     try:
         recipe = load_recipe(recipe_path, assignments, variables)
@@ -242,6 +241,6 @@ def _cell(
     # Paths of data and runs depend on the machine, so they are excluded from the cell's digest.
     resolved["parameters"] = {key: value for key, value in resolved["parameters"].items() if key != "data_dir"}
     if needs is not None:
-        resolved["parameters"][parameter] = f"run:{needs.name}"
+        resolved["parameters"][parameter] = f"run:{needs.run_dir.name}"
     name = f"{recipe.name}-{digest_of(resolved)[:12]}"
     return Cell(place, seed, recipe_path, tuple(assignments), recipe, folder / name, needs, parameter)

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.index import method_of
-from platform_sdk.studies.study import load_study
+from platform_sdk.studies.cells import run_cells
+from platform_sdk.studies.study import Cell, load_study
 from tests.commands import command_line
 from tests.e2e.runs import ROOT, environment
 from tests.kubeflow.toy import write_toy
@@ -91,7 +92,7 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
     cells = {cell.place: cell for cell in study.cells}
     assert list(cells)[:2] == [("in", "small"), ("in", "large")]
     for size in ("small", "large"):
-        assert cells["out", size].needs == cells["in", size].run_dir
+        assert cells["out", size].needs is cells["in", size]
         assert cells["out", size].recipe.parameters["model"] == f"run:{cells['in', size].run_dir}"
 
 
@@ -105,7 +106,7 @@ def test_a_level_names_the_parameter_that_gets_another_cells_model(tmp_path: Pat
     recipe = str(ROOT / "pipelines/evipath/world.yaml")
     path = write_study(tmp_path, recipe=recipe, settings={}, axes=axes, seeds=[4])
     teacher, own = load_study(path, tmp_path).cells
-    assert (own.needs, own.recipe.parameters["teacher_model"]) == (teacher.run_dir, f"run:{teacher.run_dir}")
+    assert (own.needs, own.recipe.parameters["teacher_model"]) == (teacher, f"run:{teacher.run_dir}")
     assert own.recipe.parameters["model"] == teacher.recipe.parameters["model"]
     assert load_study(path, tmp_path / "others").cells[1].run_dir.name == own.run_dir.name
     assert load_study(path, tmp_path, ["teacher_model=run:/results"]).cells[1].needs is None
@@ -115,8 +116,7 @@ def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_writte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
-    path = write_study(tmp_path, recipe=str(ROOT / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    path = write_two_stages(tmp_path)
     short, whole, elsewhere = (
         load_study(path, folder).cells[1] for folder in (Path("runs"), tmp_path / "runs", tmp_path / "others")
     )
@@ -125,10 +125,69 @@ def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_writte
 
 
 def test_a_named_model_takes_the_place_of_another_cells(tmp_path: Path) -> None:
-    axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
-    path = write_study(tmp_path, recipe=str(ROOT / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    path = write_two_stages(tmp_path)
     out = load_study(path, tmp_path, ["model=run:/results/in"]).cells[1]
     assert (out.place, out.needs, out.recipe.parameters["model"]) == (("out",), None, "run:/results/in")
+
+
+def write_two_stages(folder: Path) -> Path:
+    """Write a study whose cell ``out`` starts from the model of the cell ``in``."""
+    axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
+    recipe = str(ROOT / "pipelines/mygo/world.yaml")
+    return write_study(folder, recipe=recipe, settings={}, axes=axes, seeds=[4])
+
+
+def test_cell_with_the_model_of_a_failed_cell_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_two_stages(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = []
+
+    def run(cell: Cell) -> None:
+        ran.append(cell.place)
+        raise UserError("no memory")
+
+    errors = [error for _, error in run_cells(load_study(path, Path("runs")).cells, run)]
+    assert ran == [("in",)]
+    assert errors == ["no memory", "needs the model of in, seed 4, which failed"]
+
+
+def test_cell_with_another_cells_model_is_submitted_when_that_run_has_succeeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kfp_server_api", reason="the extra [cluster] is not installed")
+    from tests.kubeflow.remote.kfp_server import KfpServer
+
+    monkeypatch.setattr("platform_sdk.kubeflow.training_job.kueue.check_queueing", lambda job: "")
+    path, runs = write_two_stages(tmp_path), tmp_path / "runs"
+    with KfpServer(namespaces=("team-a",)) as kfp:
+        cluster = ["--cluster", str(ROOT / "pipelines/cluster.yaml"), "-n", "team-a", "--host", kfp.url]
+
+        def study(command: str, *options: str) -> Result:
+            return CliRunner().invoke(app, ["study", command, str(path), "--folder", str(runs), *options])
+
+        alone = study("run", *cluster, "--only", "data=out")
+        assert (alone.exit_code, kfp.runs) == (1, [])
+        assert "needs the model of in, seed 4, which is not submitted; submit that cell first" in alone.stderr
+        waiting = study("run", *cluster)
+        [first] = kfp.runs
+        assert waiting.exit_code == 1
+        assert f"whose run {first['display_name']} is PENDING; repeat the command" in waiting.stderr
+        first["state"] = "FAILED"
+        assert "is FAILED; repeat the command" in study("run", *cluster).stderr
+        first["state"] = "SUCCEEDED"
+        done = study("run", *cluster)
+        assert done.exit_code == 0, done.output
+        _, second = kfp.runs
+        study("run", *cluster)
+        assert len(kfp.runs) == 2
+    cells = load_study(path, runs).cells
+    model = f"run:/workspace/runs/{cells[0].recipe.name}-{first['run_id']}"
+    assert model in second["runtime_config"]["parameters"].values()
+    shown = json.loads(study("status", "--json").stdout)["cells"]
+    assert [(one["state"], one["run_dir"]) for one in shown] == [
+        ("submitted", str(runs / f"{cell.recipe.name}-{run['run_id']}"))
+        for cell, run in zip(cells, (first, second), strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
