@@ -39,12 +39,12 @@ def titled_texts(passages: Sequence[Passage]) -> list[str]:
     return [f"{passage.title} {passage.title} {passage.text}" for passage in passages]
 
 
-def entries_of(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the entries of ``rows`` in the matrix's data, row by row, and the index of each's row."""
-    lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
+def entries_of(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the entries of ``rows`` in a CSR matrix in order, and the place of each in ``rows``."""
+    lengths = indptr[rows + 1] - indptr[rows]
     ends = np.cumsum(lengths)
     which = np.repeat(np.arange(len(rows)), lengths)
-    return np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which], which
+    return np.arange(len(which)) + np.repeat(indptr[rows] - (ends - lengths), lengths), which
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Lexical:
         # A table of words as large as the vocabulary, of small numbers: it is filled for each query.
         numbers = np.zeros(len(self.numbers), dtype=np.uint16)
         numbers[known] = np.arange(1, len(known) + 1)
-        entries, which = entries_of(self.by_text, texts)
+        entries, which = entries_of(self.by_text.indptr, texts)
         shares = np.array([0.0, *lacking])[numbers[self.by_text.indices[entries]]]
         return np.bincount(which, self.by_text.data[entries] * shares, minlength=len(texts))
 

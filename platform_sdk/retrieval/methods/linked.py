@@ -265,9 +265,8 @@ class QueryScorer:
 
     def _evidence(self, place: int, score: float, parts: dict[str, float], names: Sequence[int]) -> Evidence:
         """Return a passage as evidence, with the names that led to it and the titles that the query mentions."""
-        passage = self.material.passages[self.links.order[place]]
-        return Evidence(
-            kind="passage", id=passage.id, title=passage.title, text=passage.text, score=score, parts={**parts},
+        return self.material.evidence(
+            int(self.links.order[place]), score, parts=parts,
             entities=tuple(self.links.names.labels[name] for name in names),
             query_entities=tuple(self.links.names.forms[form] for form in self.forms),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,10 @@ class PassageMaterial(Material):
         """Return title and text of each passage."""
         return {"passages": _Texts(self.passages)}
 
-    def evidence(self, row: int, score: float) -> Evidence:
+    def evidence(self, row: int, score: float, **found: Any) -> Evidence:
         """Return the passage in ``row`` as evidence."""
-        found = self.passages[row]
-        return Evidence(kind="passage", id=found.id, title=found.title, text=found.text, score=score)
+        own = self.passages[row]
+        return Evidence(kind="passage", id=own.id, title=own.title, text=own.text, score=score, **found)
 
 
 class Passages(RetrievalMethod[PassageMaterial, NoSettings]):

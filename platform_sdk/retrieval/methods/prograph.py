@@ -27,6 +27,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.graph.graph import Incidence
 from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Evidence
+from platform_sdk.retrieval.lexical import entries_of
 from platform_sdk.retrieval.method import Index, RetrievalMethod
 from platform_sdk.retrieval.methods.graph_r1 import GraphMaterial
 from platform_sdk.retrieval.methods.hyperedge import SCORE_DIGITS, best, load_graph
@@ -106,8 +107,7 @@ class Scorer:
 
     def score(self, rows: np.ndarray) -> Scores:
         """Return R of hyperedges, and its components."""
-        entities, lengths = _rows(self.edge_entities, rows)
-        edges = np.repeat(np.arange(len(rows)), lengths)
+        entities, edges = _rows(self.edge_entities, rows)
         distinct, places = np.unique(entities, return_inverse=True)
         similarity = self.similarities(distinct)[places]
         weights = np.exp(similarity) if self.normalisation == "softmax" else np.maximum(similarity, 0)
@@ -145,11 +145,9 @@ def _lengths(incidence: Incidence, rows: np.ndarray) -> np.ndarray:
 
 
 def _rows(incidence: Incidence, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of ``rows``, one row after the other, and the length of each row."""
-    lengths = _lengths(incidence, rows)
-    ends = np.cumsum(lengths)
-    first = np.repeat(incidence.indptr[rows] - (ends - lengths), lengths)
-    return incidence.indices[np.arange(len(first)) + first], lengths
+    """Return the indices of ``rows``, one row after the other, and for each the place of its row in ``rows``."""
+    entries, places = entries_of(incidence.indptr, rows)
+    return incidence.indices[entries], places
 
 
 class Prograph(RetrievalMethod[PrographMaterial, PrographSettings]):
