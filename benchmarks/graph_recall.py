@@ -69,7 +69,7 @@ class Searched:
         return load_recipe(Path(self.recipe), [*ALL, *self.overrides, f"retrieval.method={method}"])
 
     def built(self, folder: Path) -> Built:
-        """Prepare the data and build the graph in ``folder``; what is there is kept."""
+        """Prepare the data and build the graph in ``folder``; existing files are reused."""
         run_dir = folder / self.name.replace(" ", "-")
         settings = [part for value in (*ALL, *self.overrides) for part in ("--set", value)]
         command = ["graph", "build", "--recipe", self.recipe, *settings, "--workdir", str(run_dir), "--json"]
@@ -96,11 +96,12 @@ class Built:
             yield retriever
 
 
-class ByPassage:
+class ByPassage(Retriever):
     """A retriever that returns one result for each passage: the first."""
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
+        self.corpus_digest, self.encoder = retriever.corpus_digest, retriever.encoder
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         return [_first_of_passages(hits)[:k] for hits in self._retriever.search(requests, DEPTH * k)]
@@ -131,7 +132,7 @@ def recall_rows(built: Built, *, by_passage: bool = False) -> Iterator[list[str]
     base: Recall | None = None
     for method in METHODS:
         with built.retriever(method) as retriever:
-            found = measure_recall(ByPassage(retriever) if by_passage else retriever, (), built.questions, KS)  # type: ignore[arg-type]
+            found = measure_recall(ByPassage(retriever) if by_passage else retriever, (), built.questions, KS)
         base = base or found
         changes = found.compare(base)
         name = f"{built.searched.name}, {found.n}" if base is found else ""
@@ -144,7 +145,8 @@ def interval(mean: float, low: float, high: float) -> str:
 
 
 def change(found: PairedDifference) -> str:
-    return f"{100 * found.difference:+.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})".replace("-", "−")
+    text = f"{100 * found.difference:+.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+    return text.replace("-0.0", "0.0").replace("-", "−")
 
 
 class Reach:
@@ -184,7 +186,7 @@ def reach_rows(built: Built, name: str) -> Iterator[list[str]]:
         found[method] = [{hit.title for hit in hits} for hits in results]
     total = sum(map(len, steps))
     for group in ("one", "two", "more"):
-        members = [(n, title) for n, own in enumerate(steps) for title, its in own if its == group]
+        members = [(n, title) for n, own in enumerate(steps) for title, group_of in own if group_of == group]
         shares = [
             f"{100 * sum(title in titles[n] for n, title in members) / len(members):.0f}" if members else "–"
             for titles in found.values()

@@ -164,6 +164,12 @@ def loaded_by(*arguments: str) -> tuple[set[str], str]:
     return set(done.stderr.splitlines()[-1].split()), done.stderr
 
 
+def test_validate_of_a_graph_recipe_imports_no_sparse_matrices() -> None:
+    loaded, _ = loaded_by("validate", "pipelines/prograph/world.yaml")
+    assert "platform_sdk.retrieval.methods.prograph" in loaded
+    assert "scipy" not in loaded
+
+
 def test_runs_imports_nothing_that_writes_or_trains_runs(tmp_path: Path) -> None:
     (tmp_path / "first" / "tracking").mkdir(parents=True)
     (tmp_path / "first" / "tracking" / "run.jsonl").touch()  # every run directory is read, also one without events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,7 +52,11 @@ def test_proxy_that_a_client_cannot_use_is_one_error(
     client: Callable[[], None], proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai_engine, "load_tokenizer", lambda _: None)
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
     monkeypatch.setenv("HOPFORGE_LOG", URL)
+    for kind in ("all", "http", "https", "no"):
+        for name in (f"{kind}_proxy", f"{kind}_proxy".upper()):
+            monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(UserError) as caught:
         client()

@@ -122,7 +122,7 @@ class _Dialogue:
         except ArithmeticError:  # a mistake took a name for a year
             value = "Error : not an arithmetic expression"
         self._say(f"{claim} I need the difference .", "calculator", expression)
-        self._tell(result(self._style, ToolResult(text=value)))
+        self._append_user(result(self._style, ToolResult(text=value)))
         self._answer(f"The difference is {value} .", value)
 
     def _look_up(self, claim: str, subject: str, noun: str) -> tuple[str, str]:
@@ -136,7 +136,7 @@ class _Dialogue:
             need = f"{'Next ' if claim else ''}I need the {relation.noun} of {subject} ."
             self._say(f"{claim} {need}".strip(), "search", rng.choice(questions).format(x=subject))
             shown = self._results(subject)
-            self._tell(result(self._style, ToolResult(evidence=tuple(shown))))
+            self._append_user(result(self._style, ToolResult(evidence=tuple(shown))))
             names = [name for item in shown for name in self._names(item)]
             self._seen += [name for name in names if name in self._world.types]
             if any(item.title == subject for item in shown):
@@ -182,7 +182,7 @@ class _Dialogue:
             refused = (parse_search_r1 if self._style == "search_r1" else parse)(broken, TOOLS)
             assert isinstance(refused, Malformed)
             self._messages.append({"role": "assistant", "content": broken})
-            self._tell(error(self._style, refused.reason))
+            self._append_user(error(self._style, refused.reason))
         self._messages.append({"role": "assistant", "content": f"<think>{thought}</think>{action}"})
 
     def _broken(self, thought: str, tag: str, content: str) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ class _Dialogue:
         action = f"<{tag}>{content}</{tag}>"
         return action, f"<think>{thought}{action}", untagged, unclosed, f"<think>{thought}</think>{action}{action}"
 
-    def _tell(self, content: str) -> None:
+    def _append_user(self, content: str) -> None:
         self._messages.append({"role": "user", "content": content})
 
     def _errs(self, rate: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import traceback
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
@@ -46,8 +47,10 @@ def own_reward(name: str, rollout: Rollout) -> float:
     remedy = "correct the function, then repeat the command"
     try:
         value = function(rollout)
-    except (Exception, SystemExit) as error:  # foreign code, which may raise anything
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+    except (Exception, SystemExit) as error:  # of foreign code
+        frames = traceback.extract_tb(error.__traceback__)
+        source = getattr(sys.modules.get(function.__module__), "__file__", None)
+        frame = next((frame for frame in reversed(frames) if frame.filename == source), frames[-1])
         cause = shortened(f"{type(error).__name__}: {error}", 300)
         raise UserError(f"{place}: the reward failed: {cause} ({frame.filename}:{frame.lineno}); {remedy}") from error
     try:

@@ -228,7 +228,7 @@ def _submit(
 ) -> None:
     from platform_sdk.config.source import assignment
     from platform_sdk.kubeflow.lifecycle import run_folder
-    from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.remote.connection import NotFound, Server
     from platform_sdk.kubeflow.remote.submit import submit
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
     from platform_sdk.studies.cells import Submission, submit_cells
@@ -246,7 +246,10 @@ def _submit(
         return Submission(run_id=made.run_id, run=made.run, run_url=made.run_url)
 
     def state(sent: Submission) -> str:
-        return server.ask(server.api.runs.run_service_get_run, sent.run_id).state or "PENDING"
+        try:
+            return server.ask(server.api.runs.run_service_get_run, sent.run_id).state or "PENDING"
+        except NotFound:
+            return "deleted"
 
     waiting = 0
     for cell, sent, reason in submit_cells(cells, submit_cell, state):

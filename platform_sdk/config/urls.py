@@ -19,7 +19,7 @@ def check_address(url: str) -> str:
     """
     try:
         host = urlsplit(url).hostname or ""
-        # Clients convert other names than ASCII, and check them.
+        # HTTP clients encode and check names with other characters than ASCII.
         fits = not host.isascii() or all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
         valid = bool(host) and fits and urlsplit(url).port != 0
     except ValueError:

@@ -31,7 +31,7 @@ class Sources:
         Raises:
             UserError: a file was altered.
         """
-        return [*check_prepared(self._run_dir), *(path.name for path in self._files("*"))]
+        return [*check_prepared(self._run_dir), *(path.name for path in self.added_files())]
 
     def passages(self) -> Iterator[Passage]:
         yield from read_jsonl(self._run_dir / PASSAGES, Passage)
@@ -57,8 +57,12 @@ class Sources:
         yield from (read_jsonl(path, Triple) for path in (self._run_dir / TRIPLES, *self._files("triples")))
 
     def added_files(self) -> list[Path]:
-        """Return the files of ``added/``."""
-        return sorted(self._added.glob("*.jsonl"))
+        """Return the files of ``added/``.
+
+        Raises:
+            UserError: a file was altered.
+        """
+        return list(self._files("*"))
 
     def add(self, extractor: str, added: Corpus | TripleStore) -> None:
         """Write passages or triples into ``added/``."""

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from platform_sdk.data.words import WORD
 from platform_sdk.records import Passage
+from platform_sdk.retrieval.csr import row_entries
 
 K1, B = 1.2, 0.75
 COMMON_SHARE = 0.1
@@ -37,14 +38,6 @@ def words(text: str) -> list[str]:
 def titled_texts(passages: Sequence[Passage]) -> list[str]:
     """Return the texts of passages, each with its title twice, to give title words more weight."""
     return [f"{passage.title} {passage.title} {passage.text}" for passage in passages]
-
-
-def entries_of(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the entries of ``rows`` in a CSR matrix in order, and the place of each in ``rows``."""
-    lengths = indptr[rows + 1] - indptr[rows]
-    ends = np.cumsum(lengths)
-    which = np.repeat(np.arange(len(rows)), lengths)
-    return np.arange(len(which)) + np.repeat(indptr[rows] - (ends - lengths), lengths), which
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ class Lexical:
         # A table of words as large as the vocabulary, of small numbers: it is filled for each query.
         numbers = np.zeros(len(self.numbers), dtype=np.uint16)
         numbers[known] = np.arange(1, len(known) + 1)
-        entries, which = entries_of(self.by_text.indptr, texts)
+        entries, which = row_entries(self.by_text.indptr, texts)
         shares = np.array([0.0, *lacking])[numbers[self.by_text.indices[entries]]]
         return np.bincount(which, self.by_text.data[entries] * shares, minlength=len(texts))
 

@@ -107,7 +107,8 @@ class RetrievalMethod(ABC, Generic[M, S]):
     ) -> list[list[Evidence]]:
         """Return at most ``k`` pieces of evidence for each request, best first.
 
-        The results of a request must not depend on the other requests, and the first ones not on ``k``.
+        The results of a request must not depend on the other requests, and with an exact index the first ones not on
+        ``k``. Their order is the ranking: scores need not descend.
 
         Args:
             requests: distinct requests without a refusal.

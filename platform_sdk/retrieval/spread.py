@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from platform_sdk.retrieval.lexical import entries_of
+from platform_sdk.retrieval.csr import row_entries
 from platform_sdk.retrieval.pagerank import personalised_pagerank, stochastic
 
 RANK_DIGITS = 9
@@ -49,11 +49,11 @@ class Spread:
         passages, names = leaving.shape
         owners = np.repeat(np.arange(len(seeds)), [len(rows) for rows, _ in seeds])
         first = owners * passages + np.concatenate([rows for rows, _ in seeds])
-        places, which = entries_of(leaving.indptr, first % passages)
+        places, which = row_entries(leaving.indptr, first % passages)
         joined = np.unique((first // passages)[which] * names + leaving.indices[places])
-        places, which = entries_of(members.indptr, joined % names)
+        places, which = row_entries(members.indptr, joined % names)
         nodes = np.union1d(first, (joined // names)[which] * passages + members.indices[places])
-        places, which = entries_of(leaving.indptr, nodes % passages)
+        places, which = row_entries(leaving.indptr, nodes % passages)
         keys, columns = np.unique((nodes // passages)[which] * names + leaving.indices[places], return_inverse=True)
         indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
         shape = (len(nodes), len(keys))

@@ -88,9 +88,14 @@ def base_of(name: str | Path) -> Path:
 
 def longrope_window(config: Any) -> int | None:
     """Return the tokens up to which LongRoPE uses its short factors; None for other rotary embeddings."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    window: int | None = rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
-    return window
+    given = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [value for value in given.values() if isinstance(value, dict)]
+    windows: list[int] = [
+        rope["original_max_position_embeddings"]
+        for rope in (given, *by_layer_type)
+        if rope.get("rope_type") == "longrope"
+    ]
+    return min(windows, default=None)
 
 
 def load_model(

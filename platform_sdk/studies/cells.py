@@ -133,7 +133,7 @@ def _waiting(cell: Cell, model: Submission | None, state: Callable[[Submission],
         return ""
     return (
         f"needs the model of {cell.needs}, whose run {model.run} is {current}; repeat the command when the run has "
-        f"succeeded. If it has failed, retry it, or delete {_file(cell.needs)} to submit that cell again"
+        f"succeeded. If it has failed, retry it; to submit that cell again, delete {_file(cell.needs)}"
     )
 
 

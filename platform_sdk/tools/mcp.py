@@ -53,7 +53,7 @@ class McpTool:
     def _result(self, call: ToolCall) -> ToolResult:
         fields = self.arguments.model_fields.values()
         required = {field.alias for field in fields if field.is_required()}
-        # An optional argument that is null is not given; a required one may be nullable.
+        # Null optional arguments are left out; a required argument may be nullable.
         arguments = {name: value for name, value in call.arguments.items() if value is not None or name in required}
         try:
             answer = self.portal.call(self.client.call_tool, self.name, arguments, self.spec.timeout)

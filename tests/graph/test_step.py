@@ -1,4 +1,4 @@
-"""The step ``graph`` of a run: which files of its folder the run's manifest knows."""
+"""The step ``graph`` of a run: which files of the graph's folder are sealed."""
 
 from __future__ import annotations
 

@@ -174,6 +174,9 @@ def test_cell_with_another_cells_model_is_submitted_when_that_run_has_succeeded(
         assert f"whose run {first['display_name']} is PENDING; repeat the command" in waiting.stderr
         first["state"] = "FAILED"
         assert "is FAILED; repeat the command" in study("run", *cluster).stderr
+        kfp.runs.clear()
+        assert "is deleted; repeat the command" in study("run", *cluster).stderr
+        kfp.runs.append(first)
         first["state"] = "SUCCEEDED"
         done = study("run", *cluster)
         assert done.exit_code == 0, done.output

@@ -14,8 +14,8 @@ needed. The terms ``missing`` and ``repeated`` favour passages that add to the b
 (``Names.named_in``) is searched by similarity only.
 
 Only candidates are scored: the most similar passages, those of the highest BM25, those with a title in the query and
-those of the highest rank. Their number does not depend on the number of results, so neither does their order. If more
-results are requested, the other passages follow by similarity.
+those of the highest rank. Their number does not depend on the number of results, so with an exact index neither does
+their order. If more results are requested, the other passages follow by similarity.
 
 The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly depends
 on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
@@ -182,6 +182,7 @@ class QueryScorer:
         hits: the nearest passages, at least as many as candidates and as results.
 
     Attributes:
+        near, nearest: places of ``hits``, and of the first ones.
         best: places of the best passages by the first score.
         start: probability of a walk's start at each of them.
     """

@@ -27,7 +27,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.graph.graph import Incidence
 from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Evidence
-from platform_sdk.retrieval.lexical import entries_of
+from platform_sdk.retrieval.csr import row_entries
 from platform_sdk.retrieval.method import Index, RetrievalMethod
 from platform_sdk.retrieval.methods.graph_r1 import GraphMaterial
 from platform_sdk.retrieval.methods.hyperedge import SCORE_DIGITS, best, load_graph
@@ -146,7 +146,7 @@ def _lengths(incidence: Incidence, rows: np.ndarray) -> np.ndarray:
 
 def _rows(incidence: Incidence, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of ``rows``, one row after the other, and for each the place of its row in ``rows``."""
-    entries, places = entries_of(incidence.indptr, rows)
+    entries, places = row_entries(incidence.indptr, rows)
     return incidence.indices[entries], places
 
 

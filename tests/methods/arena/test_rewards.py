@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,10 @@ def broken(rollout: Rollout) -> float:
     return 1 / len("")
 
 
+def unreadable(rollout: Rollout) -> float:
+    return float(json.loads("{"))
+
+
 def leaving(rollout: Rollout) -> float:
     raise SystemExit(3)
 
@@ -171,6 +176,7 @@ BROKEN_REWARDS = [
     (infinite, "the reward is -inf, which is not a finite number"),
     (forgotten, "the reward is None, which is not a finite number"),
     (broken, f"the reward failed: ZeroDivisionError: .* \\({__file__}:{broken.__code__.co_firstlineno + 1}\\)"),
+    (unreadable, f"the reward failed: JSONDecodeError: .* \\({__file__}:{unreadable.__code__.co_firstlineno + 1}\\)"),
     (leaving, "the reward failed: SystemExit: 3 "),
 ]
 
