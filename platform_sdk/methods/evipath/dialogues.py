@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise, zip_longest
+from random import Random
 from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
@@ -85,17 +86,22 @@ def executor_chats(example: Example, style: Style) -> Iterator[Chat]:
 def unanswerable_chats(example: Example, style: Style, share: float) -> Iterator[tuple[Chat, tuple[Evidence, ...]]]:
     """Yield an executor's dialogue without gold evidence, and its evidence, for a share of the sub-questions.
 
-    The executor gets the other evidence and replies that nothing was found. The choice of sub-questions depends on the
-    example alone; a larger share contains the choice of a smaller one. A sub-question with gold evidence only has
-    no such dialogue.
+    The executor gets other evidence and replies that nothing was found. Further pieces of the pool replace the gold
+    ones: with fewer pieces than in other dialogues, a model would learn to count them, and to report nothing wherever a
+    search finds few. The choice of sub-questions depends on the example alone; a larger share contains the choice of a
+    smaller one. A sub-question with gold evidence only has no such dialogue.
     """
     system = prompts.instruction(style, "executor", example.medium, max_questions=1)
     for place, step in enumerate(example.steps):
         for number, asked in enumerate(step.asked):
             id = f"{example.id}/{place}.{number}"
-            shown = tuple(example.pool[index] for index in asked.shown if index not in example.gold)
+            kept = [place for place in asked.shown if place not in example.gold]
             drawn = int.from_bytes(sha256(id.encode()).digest()[:8], "big") / 2**64
-            if shown and drawn < share:
+            if kept and drawn < share:
+                spare = [place for place in range(len(example.pool)) if place not in (*asked.shown, *example.gold)]
+                Random(id).shuffle(spare)
+                places = sorted([*kept, *spare[: len(asked.shown) - len(kept)]])
+                shown = tuple(example.pool[place] for place in places)
                 opening = messages.worker_opening(asked.question, shown, example.medium)
                 yield Chat(f"{id}/unanswerable", "executor", system, (opening, NOTHING_FOUND)), shown
 

@@ -111,13 +111,17 @@ def test_roles_that_are_learned(roles: Any, learned: set[str]) -> None:
 
 
 def test_executor_without_the_evidence_learns_to_say_so() -> None:
-    """The dialogue is the agent's own with the gold evidence left out; a smaller share is part of a larger one."""
+    """The dialogue is the agent's own with other evidence in place of the gold; a smaller share is part of a larger."""
     learned: dict[float, set[str]] = {}
     for share in (0.3, 1.0):
         learned[share] = set()
         for path, question in zip(PATHS, WORLD.train, strict=True):
             made = rollouts(path, question, "compact", 5, ("planner", "executor"), share, TOKENIZER, "w", "c")
             gold = {path.pool[place].id for place in path.gold}
+            if share == 1:
+                others = len(path.pool) - len(path.gold)
+                pieces = [min(len(asked.shown), others) for asked in path.asked() if {*asked.shown} - {*path.gold}]
+                assert [len(rollout.main.evidence) for rollout in made[1:]] == pieces
             for rollout in made[1:]:
                 assert (rollout.main.role, rollout.main.answer, rollout.main.selected) == ("worker", NOTHING_FOUND, ())
                 assert rollout.main.evidence
