@@ -80,10 +80,13 @@ RECALL = Recall(
     ),
 )  # fmt: skip
 WORLD = (
-    "mygo", "arena", "prograph", "react", "program", "evipath", "evipath-modes", "baselines", "linked", "completions",
+    "mygo", "arena", "prograph", "react", "program", "evipath", "evipath-modes", "evipath-mygo", "baselines", "linked",
+    "completions",
 )  # fmt: skip
 # Studies whose rows are compared at equal rollouts.
-BUDGETS = ("credit-tuning", "credit", "grpo-tuning", "grpo")
+BUDGETS = ("credit-tuning", "credit", "tuning", "grpo-tuning", "grpo", "grpo-workers")
+GRAPH_RECALL = ("benchmarks/graph_recall.py", "--workdir", "runs/figures/graph-recall")  # shared by the tables
+GRAPH_TABLES = ("contexts", "corpora", "passages", "reach")
 FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = {
     figure.name: figure
     for figure in (
@@ -91,17 +94,11 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = 
         *(StudyTable(f"world-{name}", budget=name in BUDGETS) for name in (*WORLD, *BUDGETS)),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
-        Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
-        Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
-        Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
+        Kept("evipath-real", "hopforge study run studies/evipath-real.yaml"),
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
-        Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
-        Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
+        *(Script(f"retrieval-{table}", (*GRAPH_RECALL, table)) for table in GRAPH_TABLES),
         Script("retrieval-linked", ("benchmarks/linked_recall.py", "--split", "dev")),
         Script("retrieval-linked-checks", ("benchmarks/linked_recall.py", "--split", "train")),
-        Kept("retrieval-graphs", "hopforge recall with the recipes that the text names"),
-        Kept("retrieval-encoder", "hopforge recall with the recipes that the text names"),
-        Kept("retrieval-shown", "hopforge recall with the recipes that the text names"),
     )
 }
 
