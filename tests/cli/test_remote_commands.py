@@ -35,6 +35,8 @@ from tests.process_watch import wait_for
 HOME = Path(__file__).parents[2]
 CLUSTER = HOME / "pipelines/cluster.yaml"
 FOLLOW = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
 from platform_sdk.kubeflow.packing import unpacked
 from platform_sdk.kubeflow.remote import following
 
@@ -75,7 +77,6 @@ class Shell:
         return subprocess.Popen(
             [sys.executable, "-c", FOLLOW, *arguments],
             cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
 
     def __call__(self, *arguments: str, status: int = 0) -> tuple[str, str]:

@@ -22,8 +22,11 @@ from tests.refusals import refused
 
 HOME = Path(__file__).parents[2]
 RUN = """
-import sys
+import signal, sys
 from pathlib import Path
+# A process in the background of a script inherits a SIGINT that is ignored. A preexec_fn would set it in a fork of the
+# tests' process, which gRPC's threads can abort.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.execution.test_local import run
 run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
 """
@@ -70,12 +73,7 @@ def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
 
 def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides],
-        cwd=HOME,
-        text=True,
-        stderr=subprocess.PIPE,
-        # What runs in the background of a script inherits a SIGINT that is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides], cwd=HOME, text=True, stderr=subprocess.PIPE
     )
 
 
