@@ -1,9 +1,8 @@
 """Recall of ``chunk`` and of the graph methods on real questions, as tables in Markdown.
 
-The questions are the samples of the official development questions that come with the project's data. ``contexts``
-searches the passages of these questions alone, ``corpora`` all passages of a set. Recall is in percent of a question's
-gold passages, which are found by title; differences are from ``chunk``, paired by question, with 95 % bootstrap
-intervals.
+The questions are those of the development files in ``HOPFORGE_DATA``. ``contexts`` searches the passages of these
+questions alone, ``corpora`` all passages of a set. Recall is in percent of a question's gold passages, which are found
+by title; differences are from ``chunk``, paired by question, with 95 % bootstrap intervals.
 
 ``passages`` searches the contexts, but counts k by passages: of each passage only the first hyperedge counts.
 
@@ -20,14 +19,16 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from platform_sdk.config.recipe import Recipe, load_recipe
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.linked_recall import row
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.evaluation.intervals import PairedDifference
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question
@@ -58,42 +59,31 @@ TRIPLES = ("graph.extractor=triples", "dataset.triples=2wikimultihopqa/kg_triple
 
 
 @dataclass(frozen=True)
-class Searched:
-    """Questions and the passages in which they are searched: a recipe and its overrides."""
+class QuestionSet:
+    """Questions and the passages in which they are searched (``contexts`` or ``corpora``), as a recipe's overrides."""
 
     name: str
+    passages: str
     recipe: str
     overrides: tuple[str, ...]
 
-    def loaded(self, method: str) -> Recipe:
-        return load_recipe(Path(self.recipe), [*ALL, *self.overrides, f"retrieval.method={method}"])
-
-    def built(self, folder: Path) -> Built:
-        """Prepare the data and build the graph in ``folder``; existing files are reused."""
-        run_dir = folder / self.name.replace(" ", "-")
+    def run_dir(self, folder: Path) -> Path:
+        """Prepare the data and build the graph in a directory in ``folder``; existing files are reused."""
+        run_dir = folder / self.passages / self.name.replace(" ", "-")
         settings = [part for value in (*ALL, *self.overrides) for part in ("--set", value)]
         command = ["graph", "build", "--recipe", self.recipe, *settings, "--workdir", str(run_dir), "--json"]
         subprocess.run([sys.executable, "-m", "platform_sdk.cli", *command], stdout=sys.stderr, check=True)
-        return Built(self, run_dir)
+        return run_dir
+
+    def retriever(self, run_dir: Path, method: str) -> Retriever:
+        recipe = load_recipe(Path(self.recipe), [*ALL, *self.overrides, f"retrieval.method={method}"])
+        return open_retriever(
+            recipe.parameters["environment"], run_dir, recipe.settings("retrieval"), show_progress=False
+        )
 
 
-@dataclass(frozen=True)
-class Built:
-    """A run directory with the data and the graph of ``searched``."""
-
-    searched: Searched
-    run_dir: Path
-
-    @property
-    def questions(self) -> list[Question]:
-        return list(read_jsonl(RunDir(self.run_dir).questions("eval"), Question))
-
-    @contextmanager
-    def retriever(self, method: str) -> Iterator[Retriever]:
-        recipe = self.searched.loaded(method)
-        environment, spec = recipe.parameters["environment"], recipe.settings("retrieval")
-        with open_retriever(environment, self.run_dir, spec, show_progress=False) as retriever:
-            yield retriever
+def questions_in(run_dir: Path) -> list[Question]:
+    return list(read_jsonl(RunDir(run_dir).questions("eval"), Question))
 
 
 class ByPassage(Retriever):
@@ -114,28 +104,26 @@ def _first_of_passages(hits: Sequence[Evidence]) -> list[Evidence]:
     return list(first.values())
 
 
-CONTEXT_SETS = (Searched("HotpotQA", HOTPOT, CONTEXTS), Searched("2Wiki", WIKI, (*CONTEXTS, *WIKI_SETTINGS)))
-CORPUS_SETS = (
-    Searched("HotpotQA", HOTPOT, ()),
-    Searched("MuSiQue", MUSIQUE, ("dataset.corpus=musique/corpus.jsonl",)),
-    Searched("2Wiki", WIKI, WIKI_SETTINGS),
-    Searched("2Wiki triples", WIKI, (*WIKI_SETTINGS, *TRIPLES)),
-)
-REACHED = (
-    *((each, f"{each.name}, contexts") for each in CONTEXT_SETS),
-    *((each, f"{each.name}, corpus") for each in CORPUS_SETS),
+SETS = (
+    QuestionSet("HotpotQA", "contexts", HOTPOT, CONTEXTS),
+    QuestionSet("2Wiki", "contexts", WIKI, (*CONTEXTS, *WIKI_SETTINGS)),
+    QuestionSet("HotpotQA", "corpora", HOTPOT, ()),
+    QuestionSet("MuSiQue", "corpora", MUSIQUE, ("dataset.corpus=musique/corpus.jsonl",)),
+    QuestionSet("2Wiki", "corpora", WIKI, WIKI_SETTINGS),
+    QuestionSet("2Wiki triples", "corpora", WIKI, (*WIKI_SETTINGS, *TRIPLES)),
 )
 
 
-def recall_rows(built: Built, *, by_passage: bool = False) -> Iterator[list[str]]:
+def recall_rows(questions: QuestionSet, folder: Path, *, by_passage: bool) -> Iterator[list[str]]:
     """Yield a row for each method."""
+    run_dir = questions.run_dir(folder)
     base: Recall | None = None
     for method in METHODS:
-        with built.retriever(method) as retriever:
-            found = measure_recall(ByPassage(retriever) if by_passage else retriever, (), built.questions, KS)
+        with questions.retriever(run_dir, method) as retriever:
+            found = measure_recall(ByPassage(retriever) if by_passage else retriever, (), questions_in(run_dir), KS)
         base = base or found
         changes = found.compare(base)
-        name = f"{built.searched.name}, {found.n}" if base is found else ""
+        name = f"{questions.name}, {found.n}" if base is found else ""
         cells = ((interval(found.at[k], *found.intervals[k]), "" if base is found else change(changes[k])) for k in KS)
         yield [name, f"`{method}`", *(cell for pair in cells for cell in pair)]
 
@@ -174,15 +162,17 @@ class Reach:
         return np.unique(np.concatenate(rows)).tolist() if rows else []
 
 
-def reach_rows(built: Built, name: str) -> Iterator[list[str]]:
+def reach_rows(questions: QuestionSet, folder: Path) -> Iterator[list[str]]:
     """Yield a row for each group of gold passages."""
-    questions = [question for question in built.questions if question.gold_passages]
-    reach = Reach(PROGRAPH.load(built.run_dir, PrographSettings()))
-    steps = [reach.steps(question) for question in questions]
+    run_dir = questions.run_dir(folder)
+    name = f"{questions.name}, {'contexts' if questions.passages == 'contexts' else 'corpus'}"
+    answerable = [question for question in questions_in(run_dir) if question.gold_passages]
+    reach = Reach(PROGRAPH.load(run_dir, PrographSettings()))
+    steps = [reach.steps(question) for question in answerable]
     found: dict[str, list[set[str]]] = {}
     for method in ("chunk", "prograph"):
-        with built.retriever(method) as retriever:
-            results = retriever.search([SearchRequest(question.text) for question in questions], 10)
+        with questions.retriever(run_dir, method) as retriever:
+            results = retriever.search([SearchRequest(question.text) for question in answerable], 10)
         found[method] = [{hit.title for hit in hits} for hits in results]
     total = sum(map(len, steps))
     for group in ("one", "two", "more"):
@@ -194,32 +184,31 @@ def reach_rows(built: Built, name: str) -> Iterator[list[str]]:
         yield [name if group == "one" else "", group, f"{100 * len(members) / total:.1f}", *shares]
 
 
-def row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=["contexts", "corpora", "passages", "reach"])
     parser.add_argument("--workdir", type=Path, help="folder of data, graphs and indices (default: a temporary folder)")
-    given = parser.parse_args()
+    options = parser.parse_args()
+    if options.table == "reach":
+        head = ["questions, passages", "steps", "share of gold passages", "`chunk`", "`prograph`"]
+        separators = ["---", "---", "---:", "---:", "---:"]
+    else:
+        head = ["questions", "method", *(text for k in KS for text in (f"recall@{k}", "difference from chunk"))]
+        separators = ["---"] * len(head)
+    print(row(*head))
+    print(row(*separators))
     with TemporaryDirectory() as temporary:
-        folder: Path = given.workdir or Path(temporary)
-        if given.table == "reach":
-            print(row(["questions, passages", "steps", "share of gold passages", "`chunk`", "`prograph`"]))
-            print(row(["---", "---", "---:", "---:", "---:"]))
-            for searched, name in REACHED:
-                kind = "contexts" if searched in CONTEXT_SETS else "corpora"
-                for cells in reach_rows(searched.built(folder / kind), name):
-                    print(row(cells), flush=True)
-            return
-        head = [text for k in KS for text in (f"recall@{k}", "difference from chunk")]
-        print(row(["questions", "method", *head]))
-        print(row(["---"] * (2 + len(head))))
-        kind = "corpora" if given.table == "corpora" else "contexts"
-        for searched in CORPUS_SETS if kind == "corpora" else CONTEXT_SETS:
-            for cells in recall_rows(searched.built(folder / kind), by_passage=given.table == "passages"):
-                print(row(cells), flush=True)
+        folder: Path = options.workdir or Path(temporary)
+        searched = "corpora" if options.table == "corpora" else "contexts"
+        for questions in SETS:
+            if options.table == "reach":
+                rows = reach_rows(questions, folder)
+            elif questions.passages == searched:
+                rows = recall_rows(questions, folder, by_passage=options.table == "passages")
+            else:
+                continue
+            for cells in rows:
+                print(row(*cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_erring_agent_breaks_the_format_at_its_rate_and_gets_the_error() -> None
                 turns[isinstance(said, Malformed)] += 1
                 assert isinstance(said, Malformed) == (reply["content"] == error("search_r1", ""))
     n = turns.total()
-    # Each broken turn is followed by another draw; 4.5 standard deviations of the share among so many turns.
+    # 4.5 standard deviations of a share of ERRS.form among n turns.
     assert abs(turns[True] / n - ERRS.form) < 4.5 * (ERRS.form * (1 - ERRS.form) / n) ** 0.5
 
 
