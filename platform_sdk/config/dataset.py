@@ -76,6 +76,14 @@ class DatasetSpec(Struct):
     train_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="number of training questions, drawn at random; null: all"
     )
+    train_skip: int = Field(
+        default=0,
+        ge=0,
+        le=10_000_000,
+        exclude_if=equal_to(0),
+        description="number of training questions left out before train_questions are drawn: the ones that a run with "
+        "train_questions of this number, and with the same files and seed, trains on",
+    )
     eval_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="number of evaluation questions, drawn at random; null: all"
     )
@@ -111,7 +119,15 @@ class DatasetSpec(Struct):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in ("world", "mixed"):
-            counted = ("train_questions", "eval_questions", "seed", "context_passages", "skip_invalid", "world")
+            counted = (
+                "train_questions",
+                "train_skip",
+                "eval_questions",
+                "seed",
+                "context_passages",
+                "skip_invalid",
+                "world",
+            )
             own = {"world": ("corpus", "context_passages"), "mixed": counted}[self.format]
             foreign = ("train", "eval", "triples", "labels", "licence", *own)
             default = {name: field.default for name, field in type(self).model_fields.items()}

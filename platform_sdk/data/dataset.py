@@ -122,7 +122,7 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
     stores = [TripleStore.load(locate(path, data_dir)) for path in spec.triples]
     triples = TripleStore(triple for store in stores for triple in store.triples)
     return Dataset(
-        _with_fewer_passages(_drawn(train, spec.train_questions, f"train {spec.seed}"), spec),
+        _with_fewer_passages(_drawn(train, spec.train_questions, f"train {spec.seed}", spec.train_skip), spec),
         _with_fewer_passages(_drawn(eval_, spec.eval_questions, f"eval {spec.seed}"), spec),
         _corpus(spec, data_dir) or corpus_from_questions([*train, *eval_]),
         triples,
@@ -225,22 +225,28 @@ def _world(spec: DatasetSpec) -> Dataset:
 
     world = generate(spec.world or WorldSpec())
     return Dataset(
-        _drawn(world.train, spec.train_questions, f"train {spec.seed}"),
+        _drawn(world.train, spec.train_questions, f"train {spec.seed}", spec.train_skip),
         _drawn(world.eval, spec.eval_questions, f"eval {spec.seed}"),
         Corpus(world.passages),
         TripleStore(world.triples),
     )
 
 
-def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Question]:
-    """Return ``count`` questions drawn by ``seed``, in their original order; a larger draw keeps a smaller one."""
-    if count is None:
+def _drawn(questions: list[Question], count: int | None, seed: str, skip: int = 0) -> list[Question]:
+    """Return ``count`` questions drawn by ``seed``, in their original order, after the first ``skip`` of the draw.
+
+    A larger draw keeps a smaller one, so a draw of ``n`` and one that leaves out ``n`` share no question.
+    """
+    if count is None and not skip:
         return questions
-    if count > len(questions):
-        raise UserError(f"dataset: {count} questions are requested, but there are {len(questions)}; lower the number")
+    if skip + (count or 0) > len(questions):
+        left = f", of which {skip} are left out (train_skip)" if skip else ""
+        raise UserError(
+            f"dataset: {count or 0} questions are requested, but there are {len(questions)}{left}; lower the number"
+        )
     order = list(range(len(questions)))
     random.Random(seed).shuffle(order)
-    return [questions[number] for number in sorted(order[:count])]
+    return [questions[number] for number in sorted(order[skip:] if count is None else order[skip : skip + count])]
 
 
 def _with_fewer_passages(questions: list[Question], spec: DatasetSpec) -> list[Question]:

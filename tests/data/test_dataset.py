@@ -101,6 +101,19 @@ def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
         drawn(21)
 
 
+def test_left_out_questions_are_exactly_the_ones_that_a_smaller_draw_uses(data: Path, tmp_path: Path) -> None:
+    def drawn(name: str, **more: Any) -> list[str]:
+        prepare(spec(**more), data, tmp_path / name)
+        return [question.id for question in questions(tmp_path / name, "train")]
+
+    every, first = drawn("every"), drawn("first", train_questions=8, seed=3)
+    rest = drawn("rest", train_skip=8, seed=3)
+    assert sorted([*first, *rest], key=every.index) == every
+    assert set(drawn("some", train_skip=8, train_questions=5, seed=3)) < set(rest)
+    with pytest.raises(UserError, match="13 questions are requested, but there are 20, of which 8 are left out"):
+        drawn("more", train_skip=8, train_questions=13, seed=3)
+
+
 def test_given_passages_are_the_gold_ones_and_others_drawn_up_to_a_number(data: Path, tmp_path: Path) -> None:
     titles = ["P0", "A7", "P1", "P2", "P3", "A8", "P4"]
     gold = {"supporting_facts": [["A7", 0], ["A8", 1]], "context": [[title, ["One.", "Two."]] for title in titles]}
