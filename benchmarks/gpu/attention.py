@@ -12,7 +12,6 @@ import random
 from typing import Any
 
 from benchmarks.gpu.harness import Setup, options, seconds, setup, tell
-from platform_sdk.sampling import kv_attention
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.probe import GREEDY, TOLERANCE
 from platform_sdk.sampling.transformers_engine import TransformersEngine
@@ -32,14 +31,10 @@ def measure(case: Setup, precision: str) -> dict[str, Any]:
         return [done.logprobs[0] for done in engine.generate(prompts, GREEDY)]
 
     found = {}
-    chosen = kv_attention.uses_fused
-    try:
-        for fused in (True, False):
-            kv_attention.uses_fused = lambda device, fused=fused: fused  # type: ignore[misc]
-            read = seconds(first_tokens, repeats=1)
-            found[fused] = read, seconds(lambda: engine.generate(prompts, more), repeats=1) / tokens, first_tokens()
-    finally:
-        kv_attention.uses_fused = chosen
+    for engine.fused in (True, False):
+        read = seconds(first_tokens, repeats=1)
+        step = seconds(lambda: engine.generate(prompts, more), repeats=1) / tokens
+        found[engine.fused] = read, step, first_tokens()
     engine.close()
     (read, step, ours), (read_by_products, step_by_products, theirs) = found[True], found[False]
     apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))

@@ -9,8 +9,8 @@ shapes, a block of prompt tokens and a single decoded token; ``decode_rows`` mea
 second shape gives the bits of the first, and decoding pads to it. The sum over the context consists of explicit
 segments of ``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have
 the same bits in prompt processing and in decoding, alone or in a batch, and caches may be shared and dropped without
-affecting results. On a GPU, whose kernels depend on the batch anyway, torch's fused attention is used instead, with
-fewer kernel launches.
+affecting results. Where results depend on the batch anyway (a GPU; a CPU whose linear layers are not invariant, as
+with several threads), torch's fused attention is faster and used instead.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Plan:
         mask: additive, for the decode product, shape (rows, 1, 1, context).
         decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
+        fused: use torch's fused attention, which is not batch-invariant.
     """
 
     store: torch.Tensor
@@ -64,6 +65,7 @@ class Plan:
     mask: torch.Tensor
     decode_rows: int
     chunks: tuple[tuple[Chunk, torch.Tensor], ...]
+    fused: bool
 
 
 @lru_cache(maxsize=64)
@@ -110,6 +112,8 @@ def make_plan(
     chunks: Sequence[Chunk],
     groups: int,
     rows: int,
+    *,
+    fused: bool,
 ) -> Plan:
     """Return a forward pass's plan for ``groups`` query heads per key-value head and ``rows`` of ``decode_rows``."""
     device = store.device
@@ -136,6 +140,7 @@ def make_plan(
         mask[:, None, None, :],
         rows,
         tuple(masked_chunks),
+        fused,
     )
 
 
@@ -162,7 +167,7 @@ def attend(
     heads, tokens, width = query.shape[1:]
     kv_heads = key.shape[1]
     queries = (query[0].transpose(0, 1) * scaling).reshape(tokens, kv_heads, heads // kv_heads, width)
-    attend_decoded, attend_chunk = (_decode_fused, _chunk_fused) if uses_fused(query.device) else (_decode, _chunk)
+    attend_decoded, attend_chunk = (_decode_fused, _chunk_fused) if plan.fused else (_decode, _chunk)
     result = torch.zeros_like(queries)
     if len(plan.decode):
         result[: len(plan.decode)] = attend_decoded(queries[: len(plan.decode)], keys, values, plan)
@@ -187,11 +192,6 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
     weights = torch.softmax(scores, dim=-1).view(shape)
     mixed = _mix(weights, values[:rows, :, :context].view(rows * kv_heads, context, width))
     return mixed.view(rows, kv_heads, -1, width)[plan.decode, :, :groups]
-
-
-def uses_fused(device: torch.device) -> bool:
-    """Return True if torch's fused attention is used on this device."""
-    return device.type != "cpu"
 
 
 def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:

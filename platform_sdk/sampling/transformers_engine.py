@@ -71,6 +71,9 @@ class TransformersEngine(SamplingEngine):
         live: requests decoded concurrently; further requests wait in a queue.
         max_model_len: the most tokens of prompt and completion; None for the model's limit.
         probe: expected log-probabilities of the first weights (see ``load_weights``).
+
+    Attributes:
+        fused: True if torch's fused attention is used: on a GPU, and on a CPU where results depend on the batch anyway.
     """
 
     def __init__(
@@ -94,8 +97,10 @@ class TransformersEngine(SamplingEngine):
         )
         self._queue: deque[Request] = deque()
         self._live: dict[str, _Live] = {}
+        self.fused = device != "cpu"
         if device == "cpu" and not self._invariant():
             log.warning("%s", invariance.not_invariant(f"model {model}"))
+            self.fused = True
         self._check()
 
     def submit(self, request: Request) -> None:
@@ -235,7 +240,9 @@ class TransformersEngine(SamplingEngine):
         ``store`` is the KV cache, by default of the requests in flight.
         """
         store = self._slots.store if store is None else store
-        plan = kv_attention.make_plan(store, rows, positions, chunks, self._groups, self._decode_rows())
+        plan = kv_attention.make_plan(
+            store, rows, positions, chunks, self._groups, self._decode_rows(), fused=self.fused
+        )
         padding = -len(inputs) % self._multiple
         tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
         places = torch.nn.functional.pad(plan.positions, (0, padding))[None]

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from platform_sdk.errors import UserError
-from platform_sdk.sampling import invariance, kv_attention
+from platform_sdk.sampling import invariance
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
@@ -59,12 +59,12 @@ def without_ends(path: Path, **arguments: object) -> TransformersEngine:
 )
 @pytest.mark.parametrize("fused", [False, True])
 def test_logprobs_are_those_of_a_plain_forward_pass(
-    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, fused: bool
 ) -> None:
     """``fused``: with the attention of a GPU, which runs here on the CPU."""
-    monkeypatch.setattr(kv_attention, "uses_fused", lambda device: fused)
     path = save_model(tmp_path, kind=kind, heads=heads, kv_heads=kv_heads, tied=tied)
     engine = without_ends(path, live=3)
+    engine.fused = fused
     prompts = [prompt(n) for n in (1, 2, 5, 40, 130, 300)]
     params = [
         SamplingParams(temperature=t, top_k=k, top_p=p, max_tokens=12, seed=i)
@@ -178,13 +178,13 @@ def test_hundreds_of_batches_orders_and_caches_leave_no_trace(tmp_path: Path, he
         assert found == [expected[i] for i in chosen], f"case {case}: live={live}, requests {chosen.tolist()}"
 
 
-def test_an_engine_that_cannot_be_invariant_says_so(
+def test_an_engine_that_cannot_be_invariant_warns_and_uses_the_faster_attention(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    TransformersEngine(tiny, live=2)
+    assert not TransformersEngine(tiny, live=2).fused
     assert "not batch-invariant" not in caplog.text
     monkeypatch.setattr(invariance, "make_invariant", lambda model: spoil(model))
-    TransformersEngine(tiny, live=2)
+    assert TransformersEngine(tiny, live=2).fused
     assert "not batch-invariant on this CPU" in caplog.text
 
 
