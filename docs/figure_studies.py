@@ -131,7 +131,9 @@ class StudyTable:
         if cpu:
             of = "" if cpu.keys() >= known.keys() else f" of {len(cpu)} of them"
             spent += f"; CPU time{of} {duration(sum(cpu.values()))}"
-        return f"{command}; {spent}." + (f" No time is recorded for {'; '.join(unknown)}." if unknown else "")
+        rows = ", ".join(f"`{place}`" for place in unknown)
+        noun = "row" if len(unknown) == 1 else "rows"
+        return f"{command}; {spent}." + (f" No time is recorded for the {noun} {rows}." if unknown else "")
 
 
 @dataclass(frozen=True)
