@@ -57,6 +57,8 @@ VARIABLES = {
 
 
 def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        return "usage: python3 install.py FOLDER [OPTIONS AND REQUIREMENTS OF PIP]; make install calls it"
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     unsupported = unsupported_python(Path("pyproject.toml").read_text(encoding="utf-8"), sys.version_info[:2])
     if unsupported:

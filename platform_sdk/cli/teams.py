@@ -110,7 +110,8 @@ def status(
 ) -> None:
     """Print each team's GPUs (nominal, used, borrowed) and pending jobs, from Kueue's queues in KUBECONFIG.
 
-    With --since, also print the GPU-hours in the teams' workspaces of the MLflow server in MLFLOW_TRACKING_URI.
+    With --since, also print the GPU-hours in the teams' workspaces of the MLflow server in MLFLOW_TRACKING_URI. If
+    something could not be read, the totals lack it and the exit status is 3.
     """
     from platform_sdk.teams.cluster import Cluster
     from platform_sdk.teams.folder import read_teams
@@ -124,12 +125,15 @@ def status(
     if as_json:
         hours = {} if usage is None else {"gpu_hours": usage.model_dump(mode="json")}
         typer.echo(json.dumps(found.model_dump(mode="json") | hours))
-        return
-    _print_status(found)
-    if usage is not None:
-        _print_usage(usage)
-    for note in (*found.unseen, *(usage.unseen if usage else ())):
+    else:
+        _print_status(found)
+        if usage is not None:
+            _print_usage(usage)
+    unseen = (*found.unseen, *(usage.unseen if usage else ()))
+    for note in unseen:
         say(f"not seen: {note}", err=True)
+    if unseen:
+        raise typer.Exit(UNCHECKED)
 
 
 def _print_status(found: Status) -> None:

@@ -17,6 +17,8 @@ import torch.nn.functional as functional
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from platform_sdk.config.errors import UserError
+
 PACKED, VARLEN = "packed", "varlen"
 SHARING = frozenset({PACKED, VARLEN})
 """Kinds of attention that support shared prompts."""
@@ -145,7 +147,10 @@ def _checked(name: str, segments: Segments | None, mask: torch.Tensor | None, wi
     if segments is None or mask is not None:
         raise ValueError(f"attention {name!r} needs segments and takes no mask: it serves packed batches only")
     if window is not None and (longest := max(segments.key_lengths)) > window:
-        raise ValueError(f"an example of {longest} tokens exceeds the sliding window; set attention to sdpa")
+        raise UserError(
+            f"an example of {longest} tokens exceeds the model's sliding window of {window} tokens; set attention to "
+            f"sdpa, or max_length to at most {window}"
+        )
     return segments
 
 

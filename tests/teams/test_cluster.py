@@ -266,6 +266,18 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     assert json.loads(capsys.readouterr().out)["teams"][1]["borrowed"] == 4
 
 
+def test_status_exits_with_3_if_a_queue_cannot_be_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del server.objects[f"{KUEUE}/clusterqueues/reading"]
+    monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: cluster(server)))
+    for as_json in (False, True):
+        with pytest.raises(typer.Exit) as exited:
+            command.status(EXAMPLE, None, as_json=as_json)
+        assert exited.value.exit_code == 3
+        assert "ClusterQueue reading: there is none" in capsys.readouterr().err
+
+
 def test_status_reads_quantities_as_kubernetes_writes_them(server: Server) -> None:
     queue = server.objects[f"{KUEUE}/clusterqueues/search"]
     total = {"name": "nvidia.com/gpu", "total": "1k", "borrowed": "1500m"}

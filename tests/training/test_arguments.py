@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Phi3Config
+from transformers import MistralConfig, Phi3Config
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
@@ -56,6 +56,16 @@ def test_longrope_is_trained_within_its_original_window_only(tmp_path: Path) -> 
     alone, within, beyond = (logprobs_of_first(model, examples, others) for others in ((0,), (0, 1), (0, 2)))
     torch.testing.assert_close(within, alone, atol=1e-5, rtol=0)
     assert (beyond - alone).abs().max() > 1e-3
+
+
+def test_an_example_beyond_a_sliding_window_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    path = save_model_of(partial(MistralConfig, sliding_window=64), tmp_path / "model")
+    fits, exceeds = [example_of(64)], [example_of(65)]
+    packed, sdpa = TrainSpec(device="cpu"), TrainSpec(device="cpu", attention="sdpa")
+    train(packed, fits, path, tmp_path / "out", seed=0, checkpoints=tmp_path / "a")
+    with pytest.raises(UserError, match="65 tokens exceeds .* 64 tokens; set attention to sdpa, or max_length"):
+        train(packed, exceeds, path, tmp_path / "other", seed=0, checkpoints=tmp_path / "b")
+    train(sdpa, exceeds, path, tmp_path / "other", seed=0, checkpoints=tmp_path / "c")
 
 
 def example_of(length: int) -> Example:
