@@ -95,6 +95,13 @@ def make_invariant(model: torch.nn.Module, product: Product = functional.linear)
     return Invariance(shapes, time.perf_counter() - began)
 
 
+def undo(model: torch.nn.Module) -> None:
+    """Return the linear layers of ``model`` to their own products, which are faster: no padding, no pieces."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.__dict__.pop("forward", None)
+
+
 @lru_cache(maxsize=256)
 def measure(
     inputs: int, outputs: int, bias: bool, dtype: torch.dtype, threads: int, product: Product = functional.linear

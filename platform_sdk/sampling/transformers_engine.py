@@ -73,7 +73,8 @@ class TransformersEngine(SamplingEngine):
         probe: expected log-probabilities of the first weights (see ``load_weights``).
 
     Attributes:
-        fused: True if torch's fused attention is used: on a GPU, and on a CPU where results depend on the batch anyway.
+        fused: True for torch's fused attention and unchanged linear layers, which are faster: on a GPU, and on a CPU
+            where results depend on the batch anyway.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class TransformersEngine(SamplingEngine):
     ) -> None:
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._rows, self._limit = dtype, device, live, max_model_len
+        self.fused = device != "cpu"
         self.max_model_len = self._load(model, probe)
         config = self._model.config
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
@@ -97,10 +99,10 @@ class TransformersEngine(SamplingEngine):
         )
         self._queue: deque[Request] = deque()
         self._live: dict[str, _Live] = {}
-        self.fused = device != "cpu"
-        if device == "cpu" and not self._invariant():
+        if not self.fused and not self._invariant():
             log.warning("%s", invariance.not_invariant(f"model {model}"))
             self.fused = True
+            invariance.undo(self._model)
         self._check()
 
     def submit(self, request: Request) -> None:
@@ -308,7 +310,7 @@ class TransformersEngine(SamplingEngine):
             raise UserError(f"model {path}: the transformers engine has no {lacking}")
         # Activation functions give other last bits in an incomplete block of 32 values at an array's end.
         self._multiple = 32 // math.gcd(32, config.intermediate_size)
-        if self._device == "cpu":
+        if not self.fused:
             linear = invariance.make_invariant(self._model)
             log.info("model %s: %s", path, linear.describe())
             self._multiple = math.lcm(self._multiple, linear.multiple)
