@@ -196,6 +196,16 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
 
 def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
     """``_decode`` without batch invariance."""
+    if queries.device.type == "cpu":  # a call per slot costs less than to read all slots up to the longest context
+        lengths = plan.positions[: len(plan.decode)] + 1
+        return torch.cat(
+            [
+                functional.scaled_dot_product_attention(
+                    query[None], keys[slot, None, :, :length], values[slot, None, :, :length], scale=1.0
+                )
+                for query, slot, length in zip(queries, plan.decode.tolist(), lengths.tolist(), strict=True)
+            ]
+        )
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     spread = queries.new_zeros(rows, *queries.shape[1:])
     spread[plan.decode] = queries
