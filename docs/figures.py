@@ -92,9 +92,9 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = 
     for figure in (
         SUMMARY,
         *(StudyTable(f"world-{name}", budget=name in BUDGETS) for name in (*WORLD, *BUDGETS)),
+        StudyTable("evipath-real"),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
-        Kept("evipath-real", "hopforge study run studies/evipath-real.yaml"),
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         *(Script(f"retrieval-{table}", (*GRAPH_RECALL, table)) for table in GRAPH_TABLES),
         Script("retrieval-linked", ("benchmarks/linked_recall.py", "--split", "dev")),

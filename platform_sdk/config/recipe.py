@@ -219,7 +219,8 @@ class _Resolver:
     def _value(self, name: str, parameter: Parameter) -> Any:
         if parameter.type == "struct":
             return self._struct(name, parameter)
-        if name in self.given:
+        # A run without the variable records "" for it, which must not hide the variable from later commands on the run.
+        if name in self.given and not (parameter.environment and self.given[name] == ""):
             value = self.given[name]
         elif parameter.environment and self.variables.get(parameter.environment):
             value = self.variables[parameter.environment]

@@ -54,6 +54,10 @@ def test_lack_of_a_run_is_told_at_the_line_of_its_own_recipe(tmp_path: Path, mon
     arguments = ["evaluate", str(tmp_path), "--environment", "musique", "--dataset", "musique=dev.jsonl"]
     with pytest.raises(UserError, match=r"recipe\.json:\d+: dataset: its paths are relative to data_dir"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+    # The remedy that the error names: the run's recipe records no data_dir.
+    monkeypatch.setenv("HOPFORGE_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"dataset\.eval: there is no file .*nowhere/dev\.jsonl"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 def test_a_run_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
