@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
@@ -140,8 +141,17 @@ class RolloutSampler:
         return {attempt: r.rewards[name] for attempt, r in self.done.get(question.id, {}).items()}
 
     def attempt(self, question: Question, number: int) -> Agent[Rollout]:
-        """Run one attempt and store it when it is finished."""
+        """Run one attempt and store it when it is finished.
+
+        Raises:
+            UserError: a reward is not a finite number, which could neither be stored nor compared.
+        """
         rollout = yield from self.agent.rollout(question, number)
+        if wrong := [name for name, reward in rollout.rewards.items() if not isfinite(reward)]:
+            raise UserError(
+                f"rollout {rollout.id}: the reward {wrong[0]} is {rollout.rewards[wrong[0]]}; correct the method or "
+                "the function that computes it, so that it returns a finite number for every rollout"
+            )
         self._log.append(rollout)
         self._note(rollout)
         self._made.append(rollout)

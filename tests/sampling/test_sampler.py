@@ -93,3 +93,23 @@ def test_rollouts_of_others_are_not_mixed_in(tiny: Path, other: Path, tmp_path: 
         sample(tmp_path / "rollouts.jsonl", other)
     with pytest.raises(UserError, match="holds rollouts of other corpus"):
         sample(tmp_path / "rollouts.jsonl", tiny, corpus="d")
+
+
+class Undefined(Talker):
+    """A talker whose rewards are computed afterwards, as a method does, and are not numbers."""
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        rollout = yield from super().rollout(question, attempt)
+        return rollout.model_copy(update={"rewards": {"em": 1.0, "ratio": float("nan")}})
+
+
+def test_a_reward_that_is_not_a_finite_number_is_refused_and_not_stored(tiny: Path, tmp_path: Path) -> None:
+    def make_agent(tokenizer: object, weights: str) -> Talker:
+        return Undefined(weights)
+
+    with (
+        open_sampler(tmp_path / "rollouts.jsonl", ENGINE, str(tiny), make_agent) as phase,
+        pytest.raises(UserError, match=r"rollout q\d#0: the reward ratio is nan; correct the method"),
+    ):
+        phase.once(QUESTIONS, 0, "test")
+    assert list(read_jsonl(tmp_path / "rollouts.jsonl", Rollout)) == []
