@@ -17,7 +17,8 @@ from platform_sdk.run_dir import FINAL_EVALUATION
 from platform_sdk.studies.study import StudyDocument
 
 HOME = Path(__file__).parents[1]
-METRICS = {"em": "EM", "em_greedy": "greedy EM"}
+TITLES = {"em": "EM", "em_greedy": "greedy EM", "f1": "F1", "f1_greedy": "greedy F1"}
+EXACT = ("em", "em_greedy")
 COSTS = ("rollouts", "trajectories", "tokens_sampled", "tokens_trained", "optimizer_steps")
 QUESTIONS = "training_questions"
 BUDGET = ("rollouts", "optimizer_steps", QUESTIONS)
@@ -30,10 +31,16 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class StudyTable:
-    """Every cell of a study with each seed's scores; ``budget`` adds the cells' rollouts, steps and questions."""
+    """Every cell of a study with the mean of every metric.
+
+    Attributes:
+        budget: add the cells' rollouts, steps and questions.
+        detailed: metrics that also have intervals, differences and, with several seeds, each seed's score.
+    """
 
     name: str
     budget: bool = False
+    detailed: tuple[str, ...] = EXACT
 
     def commands(self, folder: Path | None = None) -> list[list[str]]:
         where = ["--folder", str(folder)] if folder else []
@@ -48,7 +55,7 @@ class StudyTable:
         rows = [row for row in printed[-1]["rows"] if row["runs"]]
         n = max(metric["n"] for row in rows for metric in row["metrics"].values())
         counts = printed[-1]["counts"]
-        cells = {" · ".join(row["place"]): _cell(row, counts) for row in rows}
+        cells = {" · ".join(row["place"]): _cell(row, counts, self.detailed) for row in rows}
         for row, cell in zip(rows, cells.values(), strict=True):
             _add_costs(cell, row, costs, budget=self.budget)
         record = {
@@ -58,7 +65,9 @@ class StudyTable:
             "cpu_seconds": {Path(run).name: cost.cpu_seconds for run, cost in costs.items()},
             "cells": cells,
         }
-        averages = {" · ".join(row["place"]): _differences(row) for row in printed[-1]["rows"] if not row["runs"]}
+        averages = {
+            " · ".join(row["place"]): _differences(row, self.detailed) for row in printed[-1]["rows"] if not row["runs"]
+        }
         if found := {place: differences for place, differences in averages.items() if differences}:
             record["averages"] = found
         return record
@@ -68,18 +77,17 @@ class StudyTable:
         record, axes = records[self.name], list(document.axes)
         means = list(dict.fromkeys(name for cell in record["cells"].values() for name in cell.get("means", ())))
         metrics = self._metrics()
-        head = [
-            *axes,
-            *(f"{title} {what}" for title in metrics.values() for what in ("of seeds", "mean", "difference")),
-        ]
+        several = any(len(cell[metric]) > 1 for cell in record["cells"].values() for metric in metrics)
+        columns = ("of seeds", "mean", "difference") if several else ("", "difference")
+        head = [*axes, *(f"{title} {what}".rstrip() for title in metrics.values() for what in columns)]
         budget = [name for name in BUDGET if any(name in cell.get("budget", ()) for cell in record["cells"].values())]
         right = [*means, *map(_title, budget)]
-        rows = [[*head, *right], ["---"] * (len(axes) + 3 * len(metrics)) + ["---:"] * len(right)]
+        rows = [[*head, *right], ["---"] * (len(axes) + len(columns) * len(metrics)) + ["---:"] * len(right)]
         for place, cell in record["cells"].items():
             levels = place.split(" · ")
             base = " · ".join(document.baseline.get(axis, level) for axis, level in zip(axes, levels, strict=True))
             other = record["cells"].get(base, {}) if base != place else {}
-            scores = [text for metric in metrics for text in _scores(cell, other, metric)]
+            scores = [text for metric in metrics for text in [*_scores(cell, other, metric)][-len(columns) :]]
             own, spent = cell.get("means", {}), cell.get("budget", {})
             rows.append(
                 [
@@ -92,7 +100,10 @@ class StudyTable:
             averaged = (
                 text
                 for metric in metrics
-                for text in ("", "", _interval(*differences[metric], signed=True) if metric in differences else "")
+                for text in (
+                    *[""] * (len(columns) - 1),
+                    _interval(*differences[metric], signed=True) if metric in differences else "",
+                )
             )
             rows.append([*place.split(" · "), *averaged, *[""] * len(right)])
         titles = " and ".join(metrics.values())
@@ -110,7 +121,7 @@ class StudyTable:
 
     def _metrics(self) -> dict[str, str]:
         document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
-        return {name: title for name, title in METRICS.items() if name in document.metrics}
+        return {name: TITLES[name] for name in self.detailed if name in document.metrics}
 
     def _measured(self, record: Record) -> str:
         """Return the command, and the sums of the times of the runs whose time is recorded."""
@@ -167,17 +178,17 @@ class StudyCost:
         return table_lines(rows)
 
 
-def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
+def _cell(row: Mapping[str, Any], counts: Sequence[str], detailed: Sequence[str]) -> Cell:
     """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
-    cell: Cell = {"intervals": {}, "differences": _differences(row)}
-    for name in (name for name in METRICS if name in row["metrics"]):
+    cell: Cell = {"intervals": {}, "differences": _differences(row, detailed)}
+    for name in (name for name in detailed if name in row["metrics"]):
         found = row["metrics"][name]
         cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
     if cost := row["cost"]:
         spent = cost["reached"]["cost"] if cost["reached"] else {}
         cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
-    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in METRICS}
+    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in detailed}
     cell["means"] = {
         name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)
         for name, mean in means.items()
@@ -186,9 +197,9 @@ def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
     return cell
 
 
-def _differences(row: Mapping[str, Any]) -> dict[str, list[float]]:
+def _differences(row: Mapping[str, Any], detailed: Sequence[str]) -> dict[str, list[float]]:
     """Return the differences to the baseline with their ends, by metric."""
-    pairs = {name: row["metrics"][name]["paired"] for name in METRICS if name in row["metrics"]}
+    pairs = {name: row["metrics"][name]["paired"] for name in detailed if name in row["metrics"]}
     return {
         name: [_percent(pair[part]) for part in ("difference", "low", "high")] for name, pair in pairs.items() if pair
     }
