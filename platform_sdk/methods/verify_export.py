@@ -143,11 +143,12 @@ def _by_log(
     missing = f"no run in {folder} has the head of the model card; name its folder with --folder"
     if not recorded or not recorded[0].weights:
         return [Finding(thing=directory.name, kind="not checkable", found=missing)], ()
-    if signed:
-        return [], log.rows
     found, shown = policy_digest(directory), WEIGHTS.search((directory / CARD).read_text(errors="replace"))
     if found != recorded[0].weights:  # which are the last trained ones: not those before training
         kind = "altered" if shown is None or shown["weights"] == recorded[0].weights else "not checkable"
         values = {"expected": recorded[0].weights, "found": found}
-        return [Finding.model_validate({"thing": "weights", "kind": kind, **values})], ()
+        if kind == "altered" or not signed:
+            return [Finding.model_validate({"thing": "weights", "kind": kind, **values})], ()
+    if signed:
+        return [], log.rows
     return [Finding(thing="files other than the weights", kind="not checkable", found=missing)], log.rows

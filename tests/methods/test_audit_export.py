@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
-from platform_sdk.methods.model_signature import signature_fault
+from platform_sdk.methods.model_signature import sign_directory, signature_fault
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from tests.authority import make_key
@@ -169,6 +169,11 @@ def test_signature_covers_the_directory_where_the_run_is_not(folder: Path, tmp_p
     assert ("not checkable", "files other than the weights") in found(folder, runs=elsewhere)
     flip(folder / "model/bom.cdx.json")
     assert ("altered", "model.sig") in found(folder, "--public-key", str(folder / "signer.pem"), runs=elsewhere)
+    # Whoever has the key can sign other weights, but not change the log.
+    flip(folder / "model/bom.cdx.json")
+    flip(folder / "model/model.safetensors")
+    sign_directory(folder / "model", folder / "signer.key")
+    assert found(folder, "--public-key", str(folder / "signer.pem"), runs=elsewhere) == {("altered", "weights")}
 
 
 def test_exported_directory_in_the_folder_of_runs_is_no_run(folder: Path) -> None:
