@@ -219,8 +219,9 @@ class _Resolver:
     def _value(self, name: str, parameter: Parameter) -> Any:
         if parameter.type == "struct":
             return self._struct(name, parameter)
-        # A run without the variable records "" for it, which must not hide the variable from later commands on the run.
-        if name in self.given and not (parameter.environment and self.given[name] == ""):
+        # A run without the variable records its empty default, which must not hide the variable from later commands.
+        unset = name in self.given and self.given[name] == "" == parameter.default and (name,) not in self.overridden
+        if name in self.given and not (unset and parameter.environment):
             value = self.given[name]
         elif parameter.environment and self.variables.get(parameter.environment):
             value = self.variables[parameter.environment]

@@ -239,10 +239,12 @@ def _drawn(questions: list[Question], count: int | None, seed: str, skip: int = 
     """
     if count is None and not skip:
         return questions
-    if skip + (count or 0) > len(questions):
+    if skip > len(questions):
+        raise UserError(f"dataset: train_skip leaves out {skip} questions, but there are {len(questions)}; lower it")
+    if count is not None and skip + count > len(questions):
         left = f", of which {skip} are left out (train_skip)" if skip else ""
         raise UserError(
-            f"dataset: {count or 0} questions are requested, but there are {len(questions)}{left}; lower the number"
+            f"dataset: {count} questions are requested, but there are {len(questions)}{left}; lower the number"
         )
     order = list(range(len(questions)))
     random.Random(seed).shuffle(order)

@@ -137,10 +137,14 @@ def measure(
     return min((RowCounts(tuple(counts)) for counts, _ in agreeing), key=lambda one: one.cost, default=None)
 
 
-def not_invariant(what: str) -> str:
+def not_invariant(what: str, dtype: str = "float32") -> str:
     """Return a warning that results of ``what`` are not batch-invariant, with consequence and remedy."""
     threads = torch.get_num_threads()
-    remedy = f"it has {threads} threads: set threads to 1" if threads > 1 else "another CPU or torch build may help"
+    remedy = "another CPU or torch build may help"
+    if threads > 1:
+        remedy = f"it has {threads} threads: set threads to 1"
+    elif dtype != "float32":
+        remedy = f"it computes in {dtype}: set dtype to float32"
     return (
         f"{what}: not batch-invariant on this CPU: the last bits of a result depend on its batch, so a killed and "
         f"resumed run may give other digests than an uninterrupted one ({remedy})"

@@ -10,14 +10,14 @@ second shape gives the bits of the first, and decoding pads to it. The sum over 
 segments of ``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have
 the same bits in prompt processing and in decoding, alone or in a batch, and caches may be shared and dropped without
 affecting results. Where results depend on the batch anyway (a GPU; a CPU whose linear layers are not invariant, as
-with several threads), torch's fused attention is faster and used instead.
+in bfloat16 or with several threads on some CPUs), torch's fused attention is faster and used instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.nn import functional
@@ -55,7 +55,7 @@ class Plan:
         mask: additive, for the decode product, shape (rows, 1, 1, context).
         decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
-        fused: use torch's fused attention, which is not batch-invariant.
+        kernels: the functions to use (see ``KERNELS``).
     """
 
     store: torch.Tensor
@@ -65,7 +65,7 @@ class Plan:
     mask: torch.Tensor
     decode_rows: int
     chunks: tuple[tuple[Chunk, torch.Tensor], ...]
-    fused: bool
+    kernels: Kernels
 
 
 @lru_cache(maxsize=64)
@@ -113,7 +113,7 @@ def make_plan(
     groups: int,
     rows: int,
     *,
-    fused: bool,
+    kernels: Kernels,
 ) -> Plan:
     """Return a forward pass's plan for ``groups`` query heads per key-value head and ``rows`` of ``decode_rows``."""
     device = store.device
@@ -140,7 +140,7 @@ def make_plan(
         mask[:, None, None, :],
         rows,
         tuple(masked_chunks),
-        fused,
+        kernels,
     )
 
 
@@ -167,7 +167,7 @@ def attend(
     heads, tokens, width = query.shape[1:]
     kv_heads = key.shape[1]
     queries = (query[0].transpose(0, 1) * scaling).reshape(tokens, kv_heads, heads // kv_heads, width)
-    attend_decoded, attend_chunk = (_decode_fused, _chunk_fused) if plan.fused else (_decode, _chunk)
+    attend_decoded, attend_chunk = KERNELS[plan.kernels]
     result = torch.zeros_like(queries)
     if len(plan.decode):
         result[: len(plan.decode)] = attend_decoded(queries[: len(plan.decode)], keys, values, plan)
@@ -195,22 +195,25 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
 
 
 def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """``_decode`` without batch invariance."""
-    if queries.device.type == "cpu":  # a call per slot costs less than to read all slots up to the longest context
-        lengths = plan.positions[: len(plan.decode)] + 1
-        return torch.cat(
-            [
-                functional.scaled_dot_product_attention(
-                    query[None], keys[slot, None, :, :length], values[slot, None, :, :length], scale=1.0
-                )
-                for query, slot, length in zip(queries, plan.decode.tolist(), lengths.tolist(), strict=True)
-            ]
-        )
+    """``_decode`` without batch invariance, by one call, which suits a GPU."""
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     spread = queries.new_zeros(rows, *queries.shape[1:])
     spread[plan.decode] = queries
     seen, mixed = keys[:rows, :, :context], values[:rows, :, :context]
     return functional.scaled_dot_product_attention(spread, seen, mixed, attn_mask=plan.mask, scale=1.0)[plan.decode]
+
+
+def _decode_by_slot(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """``_decode`` without batch invariance, by one call per slot: a CPU then reads no slot beyond its own length."""
+    lengths = plan.positions[: len(plan.decode)] + 1
+    return torch.cat(
+        [
+            functional.scaled_dot_product_attention(
+                query[None], keys[slot, None, :, :length], values[slot, None, :, :length], scale=1.0
+            )
+            for query, slot, length in zip(queries, plan.decode.tolist(), lengths.tolist(), strict=True)
+        ]
+    )
 
 
 def _chunk_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -245,6 +248,14 @@ def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
         mixed = _mix(weights, values[head, :context].expand(len(blocks), -1, -1))
         result[:, head] = mixed[:, : together * groups].reshape(padded, groups, width)
     return result[:length]
+
+
+Kernels = Literal["invariant", "fused", "by slot"]
+KERNELS = {
+    "invariant": (_decode, _chunk), "fused": (_decode_fused, _chunk_fused), "by slot": (_decode_by_slot, _chunk_fused)
+}  # fmt: skip
+"""Functions for decoded tokens and for chunks. Only ``invariant`` is batch-invariant; of the others, ``fused`` suits a
+GPU and ``by slot`` a CPU."""
 
 
 def _mix(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

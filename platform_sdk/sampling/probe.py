@@ -18,9 +18,10 @@ from platform_sdk.sampling.engine import Completion, Probe, SamplingParams, Weig
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
-NOISE = {"float32": 3e-5, "bfloat16": 0.015, "float16": 0.003}
-"""Standard deviation of the difference between a correct engine's log-probabilities and the reference."""
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.06}
+NOISE = {"float32": 3e-5, "bfloat16": 0.09, "float16": 0.011}
+"""Standard deviation of the difference between a correct engine's log-probabilities and the reference: in bfloat16 0.05
+to 0.09 for SmolLM2-135M untrained and fine-tuned, on a CPU; float16 has three more bits."""
 GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 
 

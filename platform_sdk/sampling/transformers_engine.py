@@ -73,8 +73,8 @@ class TransformersEngine(SamplingEngine):
         probe: expected log-probabilities of the first weights (see ``load_weights``).
 
     Attributes:
-        fused: True for torch's fused attention and unchanged linear layers, which are faster: on a GPU, and on a CPU
-            where results depend on the batch anyway.
+        kernels: the functions of attention (see ``kv_attention.KERNELS``). Without batch invariance, on a GPU and on
+            some CPUs, torch's fused attention and the model's own linear layers are used, which are faster.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TransformersEngine(SamplingEngine):
     ) -> None:
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._rows, self._limit = dtype, device, live, max_model_len
-        self.fused = device != "cpu"
+        self.kernels: kv_attention.Kernels = "invariant" if device == "cpu" else "fused"
         self.max_model_len = self._load(model, probe)
         config = self._model.config
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
@@ -99,9 +99,9 @@ class TransformersEngine(SamplingEngine):
         )
         self._queue: deque[Request] = deque()
         self._live: dict[str, _Live] = {}
-        if not self.fused and not self._invariant():
-            log.warning("%s", invariance.not_invariant(f"model {model}"))
-            self.fused = True
+        if self.kernels == "invariant" and not self._invariant():
+            log.warning("%s", invariance.not_invariant(f"model {model}", dtype))
+            self.kernels, self._multiple = "by slot", 1
             invariance.undo(self._model)
         self._check()
 
@@ -243,7 +243,7 @@ class TransformersEngine(SamplingEngine):
         """
         store = self._slots.store if store is None else store
         plan = kv_attention.make_plan(
-            store, rows, positions, chunks, self._groups, self._decode_rows(), fused=self.fused
+            store, rows, positions, chunks, self._groups, self._decode_rows(), kernels=self.kernels
         )
         padding = -len(inputs) % self._multiple
         tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
@@ -308,12 +308,12 @@ class TransformersEngine(SamplingEngine):
         longest: int = min(self._limit or config.max_position_embeddings, config.max_position_embeddings)
         if lacking := unsupported(config, longest):
             raise UserError(f"model {path}: the transformers engine has no {lacking}")
-        # Activation functions give other last bits in an incomplete block of 32 values at an array's end.
-        self._multiple = 32 // math.gcd(32, config.intermediate_size)
-        if not self.fused:
+        self._multiple = 1
+        if self.kernels == "invariant":
             linear = invariance.make_invariant(self._model)
             log.info("model %s: %s", path, linear.describe())
-            self._multiple = math.lcm(self._multiple, linear.multiple)
+            # Activation functions give other last bits in an incomplete block of 32 values at an array's end.
+            self._multiple = math.lcm(32 // math.gcd(32, config.intermediate_size), linear.multiple)
         self.weight_version = weights_digest(path)
         return longest
 

@@ -176,6 +176,13 @@ def test_parameter_default_comes_from_its_environment_variable(tmp_path: Path, m
     monkeypatch.setenv("TOY_DIR", "/data")
     assert load_recipe(recipe).parameters["folder"] == "/data"
     assert load_recipe(recipe, ["folder=/other"]).parameters["folder"] == "/other"
+    # A resolved recipe has the empty default; an empty value that is not the default, or from --set, was meant.
+    recipe.write_text(recipe.read_text().replace("parameters:\n", 'parameters:\n  folder: ""\n'))
+    assert load_recipe(recipe).parameters["folder"] == "/data"
+    assert load_recipe(recipe, ['folder=""']).parameters["folder"] == ""
+    write_toy(tmp_path, pipeline=pipeline.replace('default: "", environment', "default: here, environment"))
+    recipe.write_text(recipe.read_text().replace("parameters:\n", 'parameters:\n  folder: ""\n'))
+    assert load_recipe(recipe).parameters["folder"] == ""
 
 
 def test_pipeline_is_found_by_path_and_an_unknown_name_refused(recipe: Path, tmp_path: Path) -> None:

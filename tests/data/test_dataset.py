@@ -112,6 +112,8 @@ def test_left_out_questions_are_exactly_the_ones_that_a_smaller_draw_uses(data: 
     assert set(drawn("some", train_skip=8, train_questions=5, seed=3)) < set(rest)
     with pytest.raises(UserError, match="13 questions are requested, but there are 20, of which 8 are left out"):
         drawn("more", train_skip=8, train_questions=13, seed=3)
+    with pytest.raises(UserError, match="train_skip leaves out 21 questions, but there are 20; lower it"):
+        drawn("none", train_skip=21)
 
 
 def test_given_passages_are_the_gold_ones_and_others_drawn_up_to_a_number(data: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from platform_sdk.sampling.engine import (
     WeightsMismatch,
     sampling_generator,
 )
+from platform_sdk.sampling.kv_attention import Kernels
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.sampling.tiny_models import VOCABULARY, save_model, save_model_of
@@ -57,14 +58,16 @@ def without_ends(path: Path, **arguments: object) -> TransformersEngine:
     ("kind", "heads", "kv_heads", "tied"),
     [("llama", 4, 1, False), ("llama", 4, 4, True), ("llama", 8, 4, False), ("qwen2", 8, 2, True)],
 )
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kernels", ["invariant", "fused", "by slot"])
 def test_logprobs_are_those_of_a_plain_forward_pass(
-    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, fused: bool
+    tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, kernels: Kernels
 ) -> None:
-    """``fused``: with the attention of a GPU, which runs here on the CPU."""
+    """With every kind of attention; a GPU's runs here on the CPU."""
     path = save_model(tmp_path, kind=kind, heads=heads, kv_heads=kv_heads, tied=tied)
     engine = without_ends(path, live=3)
-    engine.fused = fused
+    engine.kernels = kernels
+    if kernels != "invariant":
+        invariance.undo(engine._model)
     prompts = [prompt(n) for n in (1, 2, 5, 40, 130, 300)]
     params = [
         SamplingParams(temperature=t, top_k=k, top_p=p, max_tokens=12, seed=i)
@@ -181,11 +184,15 @@ def test_hundreds_of_batches_orders_and_caches_leave_no_trace(tmp_path: Path, he
 def test_an_engine_that_cannot_be_invariant_warns_and_uses_the_faster_attention(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not TransformersEngine(tiny, live=2).fused
+    assert TransformersEngine(tiny, live=2).kernels == "invariant"
     assert "not batch-invariant" not in caplog.text
     monkeypatch.setattr(invariance, "make_invariant", lambda model: spoil(model))
-    assert TransformersEngine(tiny, live=2).fused
+    engine = TransformersEngine(tiny, live=2)
     assert "not batch-invariant on this CPU" in caplog.text
+    for _ in range(2):
+        assert engine.kernels == "by slot"
+        assert not any("forward" in layer.__dict__ for layer in engine._model.modules())  # the linear layers' own
+        engine.load_weights(tiny)
 
 
 def spoil(model: torch.nn.Module) -> invariance.Invariance:

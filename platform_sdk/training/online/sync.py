@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,11 +144,15 @@ def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
 
 
 def probe_of_policy(policy: Any) -> Probe:
-    """Return the reference log-probabilities of a policy in training, under its training attention."""
+    """Return the reference log-probabilities of a policy in training, under its training attention.
+
+    The reference's precision is that of the arithmetic: autocast computes with float32 weights in bfloat16.
+    """
     model = _plain(policy)
     prompts = probing.probe_prompts(int(model.config.vocab_size))
     logprobs = []
-    with evaluating(policy), torch.no_grad():
+    computed: list[torch.dtype] = []
+    with evaluating(policy), torch.no_grad(), _output_types(model, computed):
         for prompt in prompts:
             tokens = torch.tensor([prompt], device=model.device)
             ends = torch.tensor([0, len(prompt)], dtype=torch.int32, device=model.device)
@@ -162,7 +167,17 @@ def probe_of_policy(policy: Any) -> Probe:
                 max_length_k=len(prompt),
             ).logits[0, -1]
             logprobs.append(float(torch.log_softmax(logits.float(), dim=-1).max()))
-    return Probe(prompts, tuple(logprobs), str(model.dtype).removeprefix("torch."))
+    return Probe(prompts, tuple(logprobs), str(computed[0]).removeprefix("torch."))
+
+
+@contextmanager
+def _output_types(model: Any, types: list[torch.dtype]) -> Iterator[None]:
+    """Collect the types of the logits before anything converts them."""
+    hook = model.get_output_embeddings().register_forward_hook(lambda module, given, logits: types.append(logits.dtype))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _plain(policy: Any) -> Any:

@@ -15,7 +15,7 @@ from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.training.attention import PACKED
-from platform_sdk.training.online.sync import SavedWeights, plain_weights, sync_for
+from platform_sdk.training.online.sync import SavedWeights, plain_weights, probe_of_policy, sync_for
 from platform_sdk.training.policy import load_policy
 from tests.sampling.tiny_models import save_model
 
@@ -131,3 +131,16 @@ def test_an_engine_of_another_precision_gets_copies(model: Path, tmp_path: Path)
     sync.refresh()
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     assert all(parameter.dtype == torch.float32 for parameter in policy.parameters())
+
+
+def test_a_policy_under_autocast_is_compared_within_the_tolerance_of_its_arithmetic(
+    model: Path, engine: TransformersEngine, tmp_path: Path
+) -> None:
+    policy = load_policy(model, TrainSpec(), attention=PACKED)
+    assert probe_of_policy(policy).dtype == "float32"
+    policy.forward = torch.autocast("cpu", torch.bfloat16)(policy.forward)  # as accelerate does
+    assert probe_of_policy(policy).dtype == "bfloat16"
+    sync = sync_for(EngineSpec(), engine, policy, tmp_path / "weights")
+    for _ in range(3):
+        change(policy)
+        sync.refresh()
