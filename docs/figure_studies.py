@@ -132,19 +132,18 @@ class StudyTable:
             for run, seconds in record.get("cpu_seconds", {}).items()
             if seconds is not None and run in known
         }
-        unknown = [
-            place
+        untimed = {
+            place: sum(cell.get("runs", {}).get(seed) not in known for seed in cell["em"])
             for place, cell in record["cells"].items()
-            if not known.keys() >= {cell.get("runs", {}).get(seed) for seed in cell["em"]}
-        ]
-        runs = "1 run" if len(known) == 1 else f"{len(known)} runs"
-        spent = f"{runs}, {duration(sum(known.values()))} of wall time in all ({'; '.join(record['hardware'])})"
+        }
+        unknown = [f"{_runs(count)} of `{place}`" for place, count in untimed.items() if count]
+        took = f"{duration(sum(known.values()))} of wall time"
+        of_all = f"{took} for {len(known)} of {_runs(len(known) + sum(untimed.values()))}"
+        spent = f"{of_all if unknown else f'{_runs(len(known))}, {took} in all'} ({'; '.join(record['hardware'])})"
         if cpu:
             of = "" if cpu.keys() >= known.keys() else f" of {len(cpu)} of them"
             spent += f"; CPU time{of} {duration(sum(cpu.values()))}"
-        rows = ", ".join(f"`{place}`" for place in unknown)
-        noun = "row" if len(unknown) == 1 else "rows"
-        return f"{command}; {spent}." + (f" No time is recorded for the {noun} {rows}." if unknown else "")
+        return f"{command}; {spent}." + (f" No time is recorded for {' and '.join(unknown)}." if unknown else "")
 
 
 @dataclass(frozen=True)
@@ -224,6 +223,10 @@ def _add_costs(cell: Cell, row: Mapping[str, Any], costs: Mapping[str, RunCost],
 def _mean_count(values: Sequence[int | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 1) if len(known) == len(values) else None
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _title(name: str) -> str:

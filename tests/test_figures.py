@@ -210,7 +210,7 @@ def test_record_has_the_time_of_runs_and_the_mean_budget_of_cells(figures: Modul
     assert head.endswith("| rollouts | optimiser steps | training questions |")
     assert first.endswith("| 1,500 | 40 | 402 |")
     assert second.endswith("| 1,500 | – | 300 |")
-    spent = "5 runs, 2 h 00 min of wall time in all (2 CPUs). No time is recorded for the row `GRPO · 211`."
+    spent = "2 h 00 min of wall time for 5 of 6 runs (2 CPUs). No time is recorded for 1 run of `GRPO · 211`."
     assert line == f"`python docs/figures.py world-grpo`; {spent}"
     for own, shown in ((1200, "; CPU time of 4 of them 40.0 min."), (None, ".")):
         costs |= {f"runs/{name}": cost(600, 40, 300, own) for name in ("MyGO-0", "GRPO-1")}
