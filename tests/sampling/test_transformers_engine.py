@@ -62,7 +62,7 @@ def without_ends(path: Path, **arguments: object) -> TransformersEngine:
 def test_logprobs_are_those_of_a_plain_forward_pass(
     tmp_path: Path, kind: str, heads: int, kv_heads: int, tied: bool, kernels: Kernels
 ) -> None:
-    """With every kind of attention; a GPU's runs here on the CPU."""
+    """A GPU's kind of attention runs here on the CPU."""
     path = save_model(tmp_path, kind=kind, heads=heads, kv_heads=kv_heads, tied=tied)
     engine = without_ends(path, live=3)
     engine.kernels = kernels
