@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, get_args
 
@@ -37,10 +37,11 @@ def engine_with(kernels: Kernels, dtype: str, live: int, length: int) -> Transfo
     return engine
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def timed(engine: TransformersEngine, prompts: Sequence[tuple[int, ...]], params: SamplingParams) -> tuple[float, Any]:
+    """Return the CPU seconds of a generation, and its completions."""
     began = time.process_time()
-    work()
-    return time.process_time() - began
+    done = engine.generate(prompts, params)
+    return time.process_time() - began, done
 
 
 def measure(dtype: str, dialogues: int, length: int, tokens: int, rounds: int) -> None:
@@ -57,12 +58,10 @@ def measure(dtype: str, dialogues: int, length: int, tokens: int, rounds: int) -
     for _ in range(rounds):
         for kernels, engine in engines.items():
             engine._slots.clear()
-
-            def answer(engine: TransformersEngine = engine, kernels: str = kernels) -> None:
-                first[kernels] = [done.logprobs[0] for done in engine.generate(prompts, GREEDY)]
-
-            read[kernels].append(seconds(answer))
-            step[kernels].append(seconds(lambda engine=engine: engine.generate(prompts, more)) / tokens)  # type: ignore[misc]
+            took, answers = timed(engine, prompts, GREEDY)
+            read[kernels].append(took)
+            first[kernels] = [done.logprobs[0] for done in answers]
+            step[kernels].append(timed(engine, prompts, more)[0] / tokens)
     print(f"{dtype}, {dialogues} dialogues of {min(lengths)} to {max(lengths)} tokens")
     for kernels in engines:
         apart = max(abs(a - b) for a, b in zip(first[kernels], first["invariant"], strict=True))

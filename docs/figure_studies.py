@@ -17,8 +17,7 @@ from platform_sdk.run_dir import FINAL_EVALUATION
 from platform_sdk.studies.study import StudyDocument
 
 HOME = Path(__file__).parents[1]
-TITLES = {"em": "EM", "em_greedy": "greedy EM", "f1": "F1", "f1_greedy": "greedy F1"}
-EXACT = ("em", "em_greedy")
+METRICS = {"em": "EM", "em_greedy": "greedy EM"}
 COSTS = ("rollouts", "trajectories", "tokens_sampled", "tokens_trained", "optimizer_steps")
 QUESTIONS = "training_questions"
 BUDGET = ("rollouts", "optimizer_steps", QUESTIONS)
@@ -31,16 +30,10 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class StudyTable:
-    """Every cell of a study with the mean of every metric.
-
-    Attributes:
-        budget: add the cells' rollouts, steps and questions.
-        detailed: metrics that also have intervals, differences and, with several seeds, each seed's score.
-    """
+    """Every cell of a study with each seed's scores; ``budget`` adds the cells' rollouts, steps and questions."""
 
     name: str
     budget: bool = False
-    detailed: tuple[str, ...] = EXACT
 
     def commands(self, folder: Path | None = None) -> list[list[str]]:
         where = ["--folder", str(folder)] if folder else []
@@ -55,7 +48,7 @@ class StudyTable:
         rows = [row for row in printed[-1]["rows"] if row["runs"]]
         n = max(metric["n"] for row in rows for metric in row["metrics"].values())
         counts = printed[-1]["counts"]
-        cells = {" · ".join(row["place"]): _cell(row, counts, self.detailed) for row in rows}
+        cells = {" · ".join(row["place"]): _cell(row, counts) for row in rows}
         for row, cell in zip(rows, cells.values(), strict=True):
             _add_costs(cell, row, costs, budget=self.budget)
         record = {
@@ -65,9 +58,7 @@ class StudyTable:
             "cpu_seconds": {Path(run).name: cost.cpu_seconds for run, cost in costs.items()},
             "cells": cells,
         }
-        averages = {
-            " · ".join(row["place"]): _differences(row, self.detailed) for row in printed[-1]["rows"] if not row["runs"]
-        }
+        averages = {" · ".join(row["place"]): _differences(row) for row in printed[-1]["rows"] if not row["runs"]}
         if found := {place: differences for place, differences in averages.items() if differences}:
             record["averages"] = found
         return record
@@ -121,7 +112,7 @@ class StudyTable:
 
     def _metrics(self) -> dict[str, str]:
         document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
-        return {name: TITLES[name] for name in self.detailed if name in document.metrics}
+        return {name: title for name, title in METRICS.items() if name in document.metrics}
 
     def _measured(self, record: Record) -> str:
         """Return the command, and the sums of the times of the runs whose time is recorded."""
@@ -137,9 +128,12 @@ class StudyTable:
             for place, cell in record["cells"].items()
         }
         unknown = [f"{_runs(count)} of `{place}`" for place, count in untimed.items() if count]
-        took = f"{duration(sum(known.values()))} of wall time"
-        of_all = f"{took} for {len(known)} of {_runs(len(known) + sum(untimed.values()))}"
-        spent = f"{of_all if unknown else f'{_runs(len(known))}, {took} in all'} ({'; '.join(record['hardware'])})"
+        spent = f"{duration(sum(known.values()))} of wall time"
+        if unknown:
+            spent += f" for {len(known)} of {_runs(len(known) + sum(untimed.values()))}"
+        else:
+            spent = f"{_runs(len(known))}, {spent} in all"
+        spent += f" ({'; '.join(record['hardware'])})"
         if cpu:
             of = "" if cpu.keys() >= known.keys() else f" of {len(cpu)} of them"
             spent += f"; CPU time{of} {duration(sum(cpu.values()))}"
@@ -177,17 +171,17 @@ class StudyCost:
         return table_lines(rows)
 
 
-def _cell(row: Mapping[str, Any], counts: Sequence[str], detailed: Sequence[str]) -> Cell:
+def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
     """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
-    cell: Cell = {"intervals": {}, "differences": _differences(row, detailed)}
-    for name in (name for name in detailed if name in row["metrics"]):
+    cell: Cell = {"intervals": {}, "differences": _differences(row)}
+    for name in (name for name in METRICS if name in row["metrics"]):
         found = row["metrics"][name]
         cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
     if cost := row["cost"]:
         spent = cost["reached"]["cost"] if cost["reached"] else {}
         cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
-    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in detailed}
+    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in METRICS}
     cell["means"] = {
         name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)
         for name, mean in means.items()
@@ -196,9 +190,9 @@ def _cell(row: Mapping[str, Any], counts: Sequence[str], detailed: Sequence[str]
     return cell
 
 
-def _differences(row: Mapping[str, Any], detailed: Sequence[str]) -> dict[str, list[float]]:
+def _differences(row: Mapping[str, Any]) -> dict[str, list[float]]:
     """Return the differences to the baseline with their ends, by metric."""
-    pairs = {name: row["metrics"][name]["paired"] for name in detailed if name in row["metrics"]}
+    pairs = {name: row["metrics"][name]["paired"] for name in METRICS if name in row["metrics"]}
     return {
         name: [_percent(pair[part]) for part in ("difference", "low", "high")] for name, pair in pairs.items() if pair
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from figure_studies import EXACT, Record, mean_text, table_lines
+from figure_studies import METRICS, Record, mean_text, table_lines
 
 KS = ("2", "5", "10")
 
@@ -35,7 +35,7 @@ class Summary:
             record = records[study]
             cells = [record["cells"][name] for name in (before, after)]
             seeds = len(cells[1]["em"])
-            texts = [mean_text(cell, metric) for metric in EXACT for cell in cells]
+            texts = [mean_text(cell, metric) for metric in METRICS for cell in cells]
             seeds_text = "one seed" if seeds == 1 else str(seeds)
             rows.append([f"`{command}`", note, seeds_text, str(record["questions"]), *texts])
         return table_lines(rows)

@@ -56,6 +56,7 @@ class Plan:
         decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
         kernels: the functions to use (see ``KERNELS``).
+        decoded: slot and number of positions of each decoded token's dialogue.
     """
 
     store: torch.Tensor
@@ -66,6 +67,7 @@ class Plan:
     decode_rows: int
     chunks: tuple[tuple[Chunk, torch.Tensor], ...]
     kernels: Kernels
+    decoded: tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=64)
@@ -141,6 +143,7 @@ def make_plan(
         rows,
         tuple(masked_chunks),
         kernels,
+        tuple((slot, position + 1) for slot, position in zip(decode, decode_positions, strict=True)),
     )
 
 
@@ -205,13 +208,12 @@ def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tenso
 
 def _decode_by_slot(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
     """``_decode`` without batch invariance, by one call per slot: a CPU then reads no slot beyond its own length."""
-    lengths = plan.positions[: len(plan.decode)] + 1
     return torch.cat(
         [
             functional.scaled_dot_product_attention(
                 query[None], keys[slot, None, :, :length], values[slot, None, :, :length], scale=1.0
             )
-            for query, slot, length in zip(queries, plan.decode.tolist(), lengths.tolist(), strict=True)
+            for query, (slot, length) in zip(queries, plan.decoded, strict=True)
         ]
     )
 

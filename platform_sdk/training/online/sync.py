@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -152,7 +151,9 @@ def probe_of_policy(policy: Any) -> Probe:
     prompts = probing.probe_prompts(int(model.config.vocab_size))
     logprobs = []
     computed: list[torch.dtype] = []
-    with evaluating(policy), torch.no_grad(), _output_types(model, computed):
+    # The type of the logits before accelerate converts them.
+    noted = model.get_output_embeddings().register_forward_hook(lambda *passed: computed.append(passed[-1].dtype))
+    with evaluating(policy), torch.no_grad(), noted:
         for prompt in prompts:
             tokens = torch.tensor([prompt], device=model.device)
             ends = torch.tensor([0, len(prompt)], dtype=torch.int32, device=model.device)
@@ -168,16 +169,6 @@ def probe_of_policy(policy: Any) -> Probe:
             ).logits[0, -1]
             logprobs.append(float(torch.log_softmax(logits.float(), dim=-1).max()))
     return Probe(prompts, tuple(logprobs), str(computed[0]).removeprefix("torch."))
-
-
-@contextmanager
-def _output_types(model: Any, types: list[torch.dtype]) -> Iterator[None]:
-    """Collect the types of the logits before anything converts them."""
-    hook = model.get_output_embeddings().register_forward_hook(lambda module, given, logits: types.append(logits.dtype))
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _plain(policy: Any) -> Any:
