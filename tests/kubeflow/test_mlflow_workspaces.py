@@ -257,7 +257,9 @@ def test_status_prints_the_gpu_hours_of_each_workspace(
     with ApiServer({}) as kueue:  # a cluster without queues
         connection = TrainingClient(client_configuration=Configuration(host=kueue.url))
         monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: Cluster(connection)))
-        command.status(file, "7d", as_json=False)
+        with pytest.raises(typer.Exit) as left:
+            command.status(file, "7d", as_json=False)
+    assert left.value.exit_code == 3  # the queues and the other workspace could not be read
     printed = capsys.readouterr()
     assert [line.split()[0] for line in printed.out.splitlines() if line.endswith(".25")] == ["maths"]
     assert "GPU-hours of search: MLflow shows this user no workspace of that name" in printed.err
