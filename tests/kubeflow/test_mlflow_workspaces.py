@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import requests
+import typer
 
 from platform_sdk.cli import teams as command
 from platform_sdk.teams.cluster import Cluster
