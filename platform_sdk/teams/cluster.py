@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from platform_sdk.config.errors import UserError
@@ -22,6 +22,7 @@ class Cluster:
     """
 
     connection: Any
+    _answered: bool = field(default=False, init=False)
 
     @classmethod
     def here(cls) -> Cluster:
@@ -40,19 +41,23 @@ class Cluster:
             selector, accept: See ``read_object``.
 
         Raises:
-            UnseenError: this account may not read it, or the API server's answer is an error or cannot be read.
+            UnseenError: this account may not read it, or the API server's answer is an error or cannot be read, or a
+                later request than the first got no answer.
             UserError: the API server cannot be reached, or does not accept the credentials.
         """
         try:
             with expected_form(f"the API server's answer at {path}"):
-                return read_object(self.connection, path, selector=selector, accept=accept)
+                found = read_object(self.connection, path, selector=selector, accept=accept)
         except UserError as error:
             status = getattr(error.__cause__, "status", None)
-            if isinstance(error, ApiUnavailable) and not status:
+            if isinstance(error, ApiUnavailable) and not status and not self._answered:
                 raise UserError(f"{error}; check KUBECONFIG, and that the cluster runs") from error
             if status == 401:
                 raise UserError(f"{error}; log in again, or set KUBECONFIG") from error
+            self._answered = True
             raise UnseenError(str(error)) from error
+        self._answered = True
+        return found
 
     def items(self, path: str, *, selector: str = "") -> list[Item]:
         """Return the objects of a collection; empty if the cluster does not serve their kind.

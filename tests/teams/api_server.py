@@ -23,10 +23,13 @@ class Server(HttpServer):
         super().__init__()
         self.objects = objects
         self.fault: Fault = lambda path: None
+        self.silent: str | None = None  # the connection of a request for this path is closed without an answer
 
-    def answer(self, request: HttpRequest) -> tuple[int, Any]:
+    def answer(self, request: HttpRequest) -> tuple[int, Any] | None:
         split = urlsplit(request.path)
         path, selector = split.path, parse_qs(split.query).get("labelSelector", [""])[0]
+        if path == self.silent:
+            return None
         if (fault := self.fault(path)) is not None:
             return fault
         found = self.objects.get(path)

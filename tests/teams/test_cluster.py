@@ -203,6 +203,15 @@ def test_unseen_objects_are_reported_with_exit_status_3(
     assert exit_status(cluster(server), monkeypatch) == 1
 
 
+def test_one_request_without_an_answer_does_not_end_the_check(server: Server) -> None:
+    server.silent = "/api/v1/nodes"
+    found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
+    [unseen] = [one for one in found if one.state == "unseen"]
+    assert unseen.name == "nodes"
+    assert "cannot be reached" in unseen.found
+    assert {one.state for one in found if one is not unseen} == {"met"}
+
+
 def test_check_of_a_cluster_that_meets_all_requirements_exits_with_0(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
