@@ -93,12 +93,16 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _nested(
-    path: str, schema: Schema, definitions: dict[str, Schema], outer: str = ""
+    path: str, schema: Schema, definitions: dict[str, Schema], outer: str = "", within: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, str, Schema, bool]]:
     """Yield the path, variant, schema and necessity of every field of a struct, and of the structs in it.
 
+    A struct in itself, as an entry of ``dataset.mixture``, is not followed: ``within`` are the definitions around it.
     The variant is the ``type`` of a struct that is one of several; it is empty for the field ``type``, which is first.
     """
+    if (reference := schema.get("$ref")) in within:
+        return
+    within += (reference,) if reference else ()
     branches = _branches(schema, definitions)
     several = sum("properties" in branch for branch in branches) > 1
     for branch in branches:
@@ -106,13 +110,15 @@ def _nested(
         variant = fields["type"]["const"] if several and fields else outer
         for name in sorted(fields, key=lambda name: several and name != "type"):
             field = fields[name]
-            inner = list(_nested(f"{path}.{name}", field, definitions, variant))
+            inner = list(_nested(f"{path}.{name}", field, definitions, variant, within))
             if not inner or _may_be_a_value(field, definitions):
                 shown = outer if several and name == "type" else variant
                 yield f"{path}.{name}", shown, field, name in branch.get("required", [])
             yield from inner
         if isinstance(entries := branch.get("additionalProperties"), dict):
-            yield from _nested(f"{path}.NAME", entries, definitions, outer)
+            yield from _nested(f"{path}.NAME", entries, definitions, outer, within)
+        if isinstance(entries := branch.get("items"), dict):
+            yield from _nested(f"{path}[]", entries, definitions, outer, within)
 
 
 def _parameter_facts(parameter: Parameter, schema: Schema, needed: bool) -> list[str]:

@@ -81,8 +81,8 @@ class DatasetSpec(Struct):
         ge=0,
         le=10_000_000,
         exclude_if=equal_to(0),
-        description="number of training questions left out before train_questions are drawn: the ones that a run with "
-        "train_questions of this number, and with the same files and seed, trains on",
+        description="number of training questions to leave out before train_questions are drawn: those of a run with "
+        "this number as train_questions, and with the same files and seed",
     )
     eval_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="number of evaluation questions, drawn at random; null: all"
