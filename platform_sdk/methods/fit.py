@@ -32,11 +32,14 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
     shape = local_shape(model)
     online = any(spec.updates for _, spec in recipe.models(OnlineSpec))
     found: list[tuple[FieldPath, str]] = []
+    graph = recipe.structs.get("graph")
     for path, engine in recipe.models(EngineSpec):
+        of_graph = graph is not None and path[0] == "graph"
+        run_by = local_shape(getattr(graph, "model", None) or "") if of_graph else shape
         parallel = int(engine.extra.get("tensor_parallel_size", 1))
-        if shape is not None and (fault := tensor_parallel_fault(parallel, shape.heads, shape.key_value_heads)):
+        if run_by is not None and (fault := tensor_parallel_fault(parallel, run_by.heads, run_by.key_value_heads)):
             found.append(((*path, "extra", "tensor_parallel_size"), fault))
-        if online and (fault := engine.beside_training_fault):
+        if online and not of_graph and (fault := engine.beside_training_fault):
             found.append(((*path, "engine"), fault))
         if engine.searching and any(spec.url is None for _, spec in recipe.models(RetrievalSpec)):
             found.append(
@@ -95,6 +98,8 @@ def _memory_fault(
 
 def local_shape(model: str) -> ModelShape | None:
     """Return a model's shape from its configuration on this machine; None if it is not here, or of another family."""
+    if not model:
+        return None
     path = Path(os.path.expanduser(model), "config.json")
     if not path.is_file():
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model) is None:  # no name on the hub: another path, a shipped model

@@ -37,10 +37,10 @@ def digest(*parts: str) -> str:
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
-def write_run(run_dir: Path, dataset: Path, *, base: str = BASE) -> str:
+def write_run(run_dir: Path, dataset: Path, *, base: str = BASE, base_file: Path | None = None) -> str:
     """Write a run's steps from the dataset to the scores; return the digest of its model.
 
-    The contents of the later steps are digests of the contents of their inputs.
+    The contents of the later steps are digests of the contents of their inputs. ``base_file`` are the base's weights.
     """
     recipe = {
         "pipeline": "mygo",
@@ -54,6 +54,7 @@ def write_run(run_dir: Path, dataset: Path, *, base: str = BASE) -> str:
     made = corpus.run(corpus.Inputs(run_dir=run_dir, dataset=spec, data_dir=str(dataset))).outputs
     with step_run(run_dir, "policy") as step:
         step.record_digests(base_weights=base)
+        step.seal(*[base_file] if base_file else [])
     index = digest("index", made.corpus_digest)
     with step_run(run_dir, "index") as step:
         step.log_inputs(retrieval={"passages": made.corpus_digest})

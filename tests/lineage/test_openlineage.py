@@ -111,6 +111,18 @@ def test_model_that_one_run_wrote_and_another_read_is_one_dataset(root: Path, se
     assert ("hopforge", "first/warmup/model") in written & read
 
 
+def test_trained_model_has_its_runs_name_if_its_reader_comes_first_in_the_folder(
+    tmp_path: Path, server: Server
+) -> None:
+    runs, data = tmp_path / "runs", write_dataset(tmp_path / "data")
+    model = write_run(runs / "trainer", data)
+    write_run(runs / "reader", data, base=model, base_file=runs / "trainer/warmup/model/model.safetensors")
+    lineage(tmp_path, "reader")
+    events = [parse(request.json()) for request in server.received]
+    versions = {(one.namespace, one.name): one.facets["version"].datasetVersion for e in events for one in e.inputs}
+    assert [name for name, version in versions.items() if version == model] == [("hopforge", "trainer/warmup/model")]
+
+
 def test_repeated_events_are_equal(root: Path, server: Server) -> None:
     lineage(root, "first")
     before = [request.json() for request in server.received]

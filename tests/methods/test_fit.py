@@ -68,6 +68,15 @@ def test_vllm_in_processes_that_train_is_refused() -> None:
     assert told(GRPO, "sampling.engine.engine=vllm", "sampling.engine.extra={gpu_memory_utilization: 0.3}") == []
 
 
+def test_engine_of_the_graph_is_checked_against_its_own_model_and_not_against_training(qwen: str) -> None:
+    world = PIPELINES / "prograph/world.yaml"
+    own = ("graph.extractor=llm", f"graph.{qwen}", "graph.engine.engine=vllm", "graph.engine.device=cuda")
+    assert told(world, *own) == []
+    assert told(world, *own, "graph.engine.extra={tensor_parallel_size: 4}") == []
+    [problem] = told(world, *own, "graph.engine.extra={tensor_parallel_size: 3}")
+    assert problem.startswith("parameters.graph.engine.extra.tensor_parallel_size: 28 attention heads (4 of")
+
+
 @pytest.mark.parametrize("given", [True, False], ids=["by its configuration", "by its name"])
 def test_a_model_that_plainly_exceeds_the_memory_is_refused(qwen: str, given: bool) -> None:
     overrides = [qwen] if given else []
