@@ -17,7 +17,8 @@ from platform_sdk.tracking.listing import run_dirs
 class Node(Struct):
     """Data or weights with one digest.
 
-    ``names`` are paths, ``RUN/PATH`` for files in a run directory; ``runs`` are the runs that read or wrote the digest.
+    ``names`` are paths, first ``RUN/PATH`` for files in a run directory, then absolute ones, e.g. of a model that a run
+    began with; ``runs`` are the runs that read or wrote the digest.
     """
 
     digest: str
@@ -181,7 +182,8 @@ class _Draft:
 
     def node(self, digest: str) -> Node:
         kind = ", ".join(self._made or self._read)
-        return Node(digest=digest, kind=kind, names=tuple(self._names), runs=tuple(self._runs))
+        names = sorted(self._names, key=lambda name: name.startswith("/"))
+        return Node(digest=digest, kind=kind, names=tuple(names), runs=tuple(self._runs))
 
 
 def _steps(entries: list[manifest.Entry]) -> Iterator[tuple[str, list[Product], list[Product]]]:

@@ -105,9 +105,7 @@ def _dataset(kind: type[D], node: Node) -> D:
     from openlineage.client.generated.dataset_type_dataset import DatasetTypeDatasetFacet
     from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
 
-    # A run that began with another run's model names it by its absolute path.
-    in_runs = (name for name in node.names if not name.startswith("/"))
-    name = next(in_runs, node.names[0] if node.names else f"{node.kind}/{node.digest}")
+    name = node.names[0] if node.names else f"{node.kind}/{node.digest}"
     facets = {
         "version": DatasetVersionDatasetFacet(datasetVersion=node.digest),
         "datasetType": DatasetTypeDatasetFacet(datasetType=node.kind),

@@ -54,7 +54,8 @@ def write_run(run_dir: Path, dataset: Path, *, base: str = BASE, base_file: Path
     made = corpus.run(corpus.Inputs(run_dir=run_dir, dataset=spec, data_dir=str(dataset))).outputs
     with step_run(run_dir, "policy") as step:
         step.record_digests(base_weights=base)
-        step.seal(*[base_file] if base_file else [])
+        if base_file:
+            step.seal(base_file)
     index = digest("index", made.corpus_digest)
     with step_run(run_dir, "index") as step:
         step.log_inputs(retrieval={"passages": made.corpus_digest})
