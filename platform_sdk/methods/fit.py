@@ -34,7 +34,7 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
     found: list[tuple[FieldPath, str]] = []
     graph = recipe.structs.get("graph")
     for path, engine in recipe.models(EngineSpec):
-        of_graph = graph is not None and path[0] == "graph"
+        of_graph = path[0] == "graph"  # it runs a model of its own, and ends before the training
         run_by = local_shape(getattr(graph, "model", None) or "") if of_graph else shape
         parallel = int(engine.extra.get("tensor_parallel_size", 1))
         if run_by is not None and (fault := tensor_parallel_fault(parallel, run_by.heads, run_by.key_value_heads)):
