@@ -55,6 +55,6 @@ def fail(error: Exception) -> bool:
     ],
 )
 def test_fuzzer_sees_what_is_not_a_clear_error(run: object, says: str) -> None:
-    outcome = run_limited(Input({"a.txt": b""}, run))  # type: ignore[arg-type]
+    outcome = run_limited(Input({"a.txt": b""}, run), cpu_seconds=1)  # type: ignore[arg-type]
     assert outcome.ending == "failure"
     assert says in outcome.message
