@@ -1,4 +1,4 @@
-"""Validate rendered objects against the CustomResourceDefinitions that projects publish, where those are at hand."""
+"""Validate rendered objects by the schemas of Kubernetes, and of projects whose schemas are at hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("HOPFORGE_CRDS") or ROOT / "../shared/crds")
+
+# It reads megabytes of definitions for every object.
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
+
+
+def check_builtin(item: dict[str, Any]) -> None:
+    """Fail unless ``item``, of a kind that is Kubernetes' own, is what the API server would take."""
+    kubernetes_validate.validate(item, "1.32", strict=True)
 
 
 def check(item: dict[str, Any]) -> None:

@@ -9,13 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.retrieval.service.metrics import Metrics
-from tests.kubeflow.crds import check
+from tests.kubeflow.crds import check, check_builtin
 from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods, the, workloads
 
 CLUSTER_WIDE = {
@@ -41,7 +40,7 @@ def test_every_manifest_object_is_valid(items: tuple[Item, ...]) -> None:
         if group in ("kueue.x-k8s.io", "trainer.kubeflow.org"):
             check(item)
         elif group not in OPERATORS:
-            kubernetes_validate.validate(item, "1.32", strict=True)
+            check_builtin(item)
 
 
 def test_objects_are_in_a_namespace_that_is_made_or_in_none(items: tuple[Item, ...]) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -24,7 +23,7 @@ from platform_sdk.config.service import ServiceSpec
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.description import LABEL_PRIORITY, Sidecar
 from tests.kubeflow.crds import FOLDER as SCHEMAS
-from tests.kubeflow.crds import check
+from tests.kubeflow.crds import check, check_builtin
 from tests.kubeflow.policies import Peer, Policies
 from tests.kubeflow.rendered import containers, pods
 from tests.teams.files import MANIFESTS, Item, contents, kustomized, read, render
@@ -118,7 +117,7 @@ def _fits(text: str) -> None:
         if SCHEMAS.is_dir():
             check(item)
     elif group != "security.istio.io":
-        kubernetes_validate.validate(item, "1.32", strict=True)
+        check_builtin(item)
 
 
 def every_folder_is_whole(case: Case) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import pytest
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, LauncherResources, Resources, Workspace
@@ -20,6 +19,7 @@ from platform_sdk.kubeflow.training_job import here, indexedjob, launcher
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses
 from tests.graph.conftest import PASSAGES, prepare_run
+from tests.kubeflow.crds import check_builtin
 from tests.kubeflow.training_job.scripted import HOUR
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def described(processes: StepProcesses = EXTRACTION, **job: Any) -> Description:
 @pytest.mark.parametrize("job", [{}, {"priority": "high"}, {"minimum_nodes": 1}, {"backend": "trainjob"}])
 def test_the_indexed_job_is_valid_and_has_a_pod_for_each_shard(job: dict[str, Any]) -> None:
     body = indexedjob.render(described(**job))
-    kubernetes_validate.validate(body, "1.32", strict=True)
+    check_builtin(body)
     spec, pod = body["spec"], body["spec"]["template"]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", SHARDS, SHARDS)
     assert spec["suspend"]
@@ -70,7 +70,7 @@ def test_a_shard_with_a_model_has_the_gpus_of_one_process() -> None:
     assert (job.spec.image, job.spec.resources.gpus, job.processes_per_node, job.spec.nodes) == ("trainer", 1, 1, 7)
     without_queue = job.spec.model_copy(update={"queue": None})
     body = indexedjob.render(replace(job, spec=without_queue))
-    kubernetes_validate.validate(body, "1.32", strict=True)
+    check_builtin(body)
     assert body["spec"]["suspend"] is False
 
 
