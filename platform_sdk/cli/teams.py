@@ -10,13 +10,13 @@ import typer
 
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.output import say
+from platform_sdk.tracking.findings import UNCHECKED
 
 if TYPE_CHECKING:
     from platform_sdk.teams.status import Status
     from platform_sdk.teams.usage import Usage
 
 MARKS = {"met": "✓", "unmet": "✗", "unseen": "?"}
-UNCHECKED = 3  # as in hopforge verify
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The teams file, as manifests/teams.yaml.")]
 
 teams = Application(no_args_is_help=True, help="Teams that share a cluster's GPUs.")
