@@ -11,13 +11,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from benchmarks.gpu.harness import Setup, options, seconds, setup, tell
+from benchmarks.gpu.harness import Setup, main, seconds
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.probe import GREEDY, TOLERANCE
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 
-def measure(case: Setup, precision: str) -> dict[str, Any]:
+def measure(case: Setup) -> list[dict[str, Any]]:
+    return [_measure(case, precision) for precision in (["float32"] if case.dry else ["float32", "bfloat16"])]
+
+
+def _measure(case: Setup, precision: str) -> dict[str, Any]:
     rows, length, tokens = (4, 40, 8) if case.dry else (48, 800, 64)
     engine = TransformersEngine(
         case.path, live=rows, dtype=precision, device=case.device, max_model_len=length + tokens + 64
@@ -46,14 +50,5 @@ def measure(case: Setup, precision: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    given = options(__doc__ or "", models=("135M", "0.6B"))
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows += [measure(case, precision) for precision in (["float32"] if case.dry else ["float32", "bfloat16"])]
-    tell(given, rows)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure, models=("135M", "0.6B"))

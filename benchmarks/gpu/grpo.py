@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.harness import Setup, dialogues, options, seconds, setup, tell
+from benchmarks.gpu.harness import Setup, dialogues, main, seconds
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.sampling.engine import SamplingParams
@@ -26,7 +26,7 @@ from platform_sdk.training.policy import agent_logprobs, attention_for, load_pol
 GROUPS, GROUP = 8, 7
 
 
-def measure(case: Setup) -> dict[str, Any]:
+def measure(case: Setup) -> list[dict[str, Any]]:
     prompt, answer = (24, 8) if case.dry else (1536, 256)
     spec = TrainSpec(device=case.device, micro_batch_tokens=128 if case.dry else 8192)
     policy = load_policy(case.path, spec, attention=attention_for(spec, case.device), device=case.device)
@@ -82,21 +82,12 @@ def measure(case: Setup) -> dict[str, Any]:
 
     sampling, handing = seconds(sample, repeats=1), seconds(hand_over, repeats=1)
     training, theirs = seconds(train, repeats=2), seconds(bare, repeats=2)
-    return {
+    return [{
         "model": case.name, "sampling": sampling, "training": training, "hand-over": handing,
         "bare training": theirs, "ratio": theirs / training,
         "overhead": sampling + training + handing - max(sampling, training), "goal": 2.0,
-    }  # fmt: skip
-
-
-def main() -> None:
-    given = options(__doc__ or "", ("0.6B",))
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows.append(measure(case))
-    tell(given, rows)
+    }]  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure, models=("0.6B",))

@@ -65,7 +65,21 @@ class Setup:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bfloat16")
 
 
-def options(description: str, models: tuple[str, ...] = ("0.6B", "3B", "7B/8")) -> argparse.Namespace:
+def main(
+    description: str,
+    measure: Callable[[Setup], list[dict[str, Any]]],
+    models: tuple[str, ...] = ("0.6B", "3B", "7B/8"),
+) -> None:
+    """Measure the models that the command line names, and print a table of the rows."""
+    given = _options(description, models)
+    rows = []
+    for name in given.model:
+        with _setup(name, given.dry_run) as case:
+            rows += measure(case)
+    _tell(given, rows)
+
+
+def _options(description: str, models: tuple[str, ...]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", choices=models, action="append", help="default: all")
     parser.add_argument("--dry-run", action="store_true", help="a tiny model on the CPU")
@@ -78,7 +92,7 @@ def options(description: str, models: tuple[str, ...] = ("0.6B", "3B", "7B/8")) 
 
 
 @contextmanager
-def setup(name: str, dry: bool) -> Iterator[Setup]:
+def _setup(name: str, dry: bool) -> Iterator[Setup]:
     """Draw a model's weights, and save it with a tokenizer for as long as the benchmark lasts."""
     torch.manual_seed(0)
     torch.set_num_threads(1 if dry else torch.get_num_threads())
@@ -129,7 +143,7 @@ def _synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def tell(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def _tell(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Print the rows as a table, and write them to the file that was asked for."""
     names = list(rows[0])
     table = [names, *[[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.harness import Setup, dialogues, options, seconds, setup, tell
+from benchmarks.gpu.harness import Setup, dialogues, main, seconds
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.training.batches import pack, shared_step
 from platform_sdk.training.policy import agent_logprobs, attention_for, load_policy
@@ -22,7 +22,7 @@ ATTEMPTS, PROMPT, ANSWER = 7, 3072, 512
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.3}
 
 
-def measure(case: Setup) -> dict[str, Any]:
+def measure(case: Setup) -> list[dict[str, Any]]:
     prompt, answer = (24, 8) if case.dry else (PROMPT, ANSWER)
     examples = dialogues(case.shape.vocabulary, 1, prompt, answer, attempts=ATTEMPTS)
     spec = TrainSpec(device=case.device)
@@ -51,21 +51,12 @@ def measure(case: Setup) -> dict[str, Any]:
     difference = float((ours() - bare()).abs().max())
     assert difference < TOLERANCE[case.precision], f"log-probabilities differ by {difference}"
     mine, theirs = seconds(ours), seconds(bare)
-    return {
+    return [{
         "model": case.name, "attention": attention, "tokens read": batch.input_ids.shape[1],
         "bare tokens": rows.numel(), "seconds": mine, "bare seconds": theirs, "ratio": theirs / mine,
         "difference": difference,
-    }  # fmt: skip
-
-
-def main() -> None:
-    given = options(__doc__ or "")
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows.append(measure(case))
-    tell(given, rows)
+    }]  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure)

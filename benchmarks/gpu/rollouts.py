@@ -15,7 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.gpu.harness import Setup, options, setup, tell
+from benchmarks.gpu.harness import Setup, main
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.background import ThreadedCalls
@@ -95,14 +95,5 @@ def _bare(engine: SamplingEngine, prompts: list[tuple[int, ...]], evidence: tupl
     return tokens / (time.perf_counter() - began)
 
 
-def main() -> None:
-    given = options(__doc__ or "", ("0.6B", "3B"))
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows += measure(case)
-    tell(given, rows)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure, models=("0.6B", "3B"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.harness import Setup, dialogues, options, setup, tell
+from benchmarks.gpu.harness import Setup, dialogues, main
 from benchmarks.gpu.model import predicted_mfu
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.sizing.flops import training_operations
@@ -24,7 +24,7 @@ LENGTH, MICRO_BATCH, STEP, STEPS = 2048, 8192, 32768, 6
 SKIPPED = 2  # steps in which kernels are chosen and memory is found
 
 
-def measure(case: Setup) -> dict[str, Any]:
+def measure(case: Setup) -> list[dict[str, Any]]:
     length, micro, step = (32, 64, 128) if case.dry else (LENGTH, MICRO_BATCH, STEP)
     examples = dialogues(case.shape.vocabulary, step // length * STEPS, length // 2, length // 2)
     spec = TrainSpec(
@@ -45,7 +45,7 @@ def measure(case: Setup) -> dict[str, Any]:
             ),
             "goal": 0.45,
         }  # fmt: skip
-    return figures
+    return [figures]
 
 
 def _bare(case: Setup, rows: list[tuple[int, ...]], at_once: int, in_step: int, spec: TrainSpec) -> float:
@@ -73,14 +73,5 @@ def _bare(case: Setup, rows: list[tuple[int, ...]], at_once: int, in_step: int, 
     return in_step * ids.shape[1] / median(after - before for before, after in pairwise(ends[SKIPPED - 1 :]))
 
 
-def main() -> None:
-    given = options(__doc__ or "")
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows.append(measure(case))
-    tell(given, rows)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.harness import Setup, options, seconds, setup, tell
+from benchmarks.gpu.harness import Setup, main, seconds
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.sampling.load import load_engine
@@ -20,7 +20,7 @@ from platform_sdk.training.online.sync import plain_weights, sync_for
 from platform_sdk.training.policy import attention_for, load_policy
 
 
-def measure(case: Setup) -> dict[str, Any]:
+def measure(case: Setup) -> list[dict[str, Any]]:
     engine_spec = EngineSpec(live=4, dtype=case.precision, device=case.device, max_model_len=64, threads=None)
     spec = TrainSpec(device=case.device)
     policy = load_policy(case.path, spec, attention=attention_for(spec, case.device), device=case.device)
@@ -40,20 +40,11 @@ def measure(case: Setup) -> dict[str, Any]:
 
     mine, theirs = seconds(ours, repeats=2), seconds(bare)
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
-    return {
+    return [{
         "model": case.name, "seconds": mine, "copy seconds": theirs, "ratio": theirs / mine,
         "GB of files for a server": size / 1e9,
-    }  # fmt: skip
-
-
-def main() -> None:
-    given = options(__doc__ or "")
-    rows = []
-    for name in given.model:
-        with setup(name, given.dry_run) as case:
-            rows.append(measure(case))
-    tell(given, rows)
+    }]  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", measure)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import runpy
 import sys
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_a_dry_run_writes_its_table(
 ) -> None:
     path = tmp_path / "outcome.json"
     monkeypatch.setattr(sys, "argv", [name, "--dry-run", "--json", str(path)])
-    importlib.import_module(f"benchmarks.gpu.{name}").main()
+    runpy.run_module(f"benchmarks.gpu.{name}", run_name="__main__")
     [row] = json.loads(path.read_text())["rows"]
     assert row["model"] == "tiny"
     assert row["ratio"] > 0
