@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.answers import f1_score, spaced_exact_match, spaced_f1
-from platform_sdk.methods.arena.rewards import items_of, response_of
+from platform_sdk.methods.arena.grammar import parse
+from platform_sdk.methods.arena.rewards import gold_numbers, items_of, response_of
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.records import Rollout
 
@@ -20,6 +21,8 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
     ``em_hotpotqa``. ``arena_em``, ``arena_f1`` and ``arena_judge`` are the paper's metrics: with its normaliser, and
     with its judge prompt, which contains the whole response instead of the parsed answer (appendix C.3). A form without
     sections has no format score, and a form without a relevance section has neither relevance nor bonus.
+    ``evidence_precision`` is the share of the named passages that are gold (0 if none is named), ``evidence_recall``
+    the share of the gold passages that are named; a question without gold passages has neither.
     """
     found = [_measures(spec, rollout) for rollout in rollouts]
     if judge is not None:
@@ -56,6 +59,16 @@ def _measures(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
         "arena_em": spaced_exact_match(rollout.main.answer, question.answers),
         "arena_f1": spaced_f1(rollout.main.answer, question.answers),
         **{name: rewards[name] for name in (*formed, *traced, "reward", *spec.rewards.extra) if name in rewards},
+        **_evidence(spec, rollout),
         "answered": float(rollout.main.answer is not None),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }
+
+
+def _evidence(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
+    gold = gold_numbers(rollout.question)
+    if spec.form != "three_part" or not gold:
+        return {}
+    named = parse(response_of(rollout, spec), spec.form).relevance or frozenset()
+    right = len(named & gold)
+    return {"evidence_precision": right / max(1, len(named)), "evidence_recall": right / len(gold)}

@@ -49,13 +49,18 @@ class RewardSpec(Struct):
     def _fits(self) -> Self:
         if (self.accuracy == "judge") != (self.judge is not None):
             raise ValueError("judge: {url, model} must be given for accuracy judge, and only for it")
-        if taken := sorted(NAMED & self.extra.keys()):
-            raise ValueError(f"extra: {', '.join(taken)} is the name of a reward that exists already; choose another")
+        if taken := sorted((NAMED | METRICS) & self.extra.keys()):
+            raise ValueError(f"extra: {', '.join(taken)} is the name of a reward or metric already; choose another")
         return self
 
 
 NAMED = frozenset({"format", "accuracy", "relevance", "bonus", "reward", "em", "f1"})
 """Names of the rewards of every rollout."""
+METRICS = frozenset({
+    "prec", "recall", "judge", NO_VERDICT, "arena_em", "arena_f1", "arena_judge", "evidence_precision",
+    "evidence_recall", "answered", "tokens",
+})  # fmt: skip
+"""Names of what an evaluation measures of every rollout besides its rewards."""
 
 
 class AgentSpec(Struct):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.methods.arena.measures import measures
 from platform_sdk.methods.arena.rewards import rewards
-from platform_sdk.methods.arena.settings import AgentSpec
+from platform_sdk.methods.arena.settings import METRICS, NAMED, AgentSpec
 from tests.evaluation.judging import Server, judge_server
 from tests.methods.arena.responses import rollout_of
 
@@ -29,6 +31,7 @@ def test_verdicts_and_unreadable_replies_are_metrics_of_their_own(server: Server
     ]
     assert [values["arena_judge"] for values in found] == [1, 0, 0]
     assert "no_verdict" not in measures(spec, None, rollouts)[0]
+    assert found[0].keys() <= NAMED | METRICS  # no own reward may take such a name
 
 
 TABLE_8 = """\
@@ -62,3 +65,22 @@ def test_arena_scores_are_reported_beside_the_official_ones() -> None:
     rollout = rollout_of("<answer>Ann-Lee</answer>", answer="Ann-Lee")
     [found] = measures(spec, None, [rollout.model_copy(update={"rewards": rewards(rollout, spec)})])
     assert (found["em"], found["f1"], found["arena_em"], found["arena_f1"]) == (0, 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "precision", "recall"),
+    [
+        ("[5,2]", 1, 1),
+        ("[2]", 1, 0.5),
+        ("[2,5,5,7]", 2 / 3, 1),
+        ("[1,2,99]", 1 / 3, 0.5),
+        ("[7]", 0, 0),
+        ("[]", 0, 0),
+        ("2", 0, 0),
+    ],
+)
+def test_named_passages_are_compared_with_the_gold_ones(named: str, precision: float, recall: float) -> None:
+    spec = AgentSpec()
+    rollout = rollout_of(f"<relevance>{named}</relevance><analysis></analysis><answer>Ann</answer>", answer="Ann")
+    [found] = measures(spec, None, [rollout.model_copy(update={"rewards": rewards(rollout, spec)})])
+    assert (found["evidence_precision"], found["evidence_recall"]) == (precision, recall)

@@ -207,6 +207,7 @@ def test_own_reward_that_gives_no_number_is_one_error(
         ({"extra": {"x": {"function": f"{__name__}:WHOLE"}}}, "WHOLE is not a function"),
         ({"extra": {"x": {"function": f"{__name__}:spec"}}}, "cannot be called with a rollout alone"),
         ({"extra": {"bonus": {"function": f"{__name__}:chatty"}}}, "choose another"),
+        ({"extra": {"tokens": {"function": f"{__name__}:chatty"}}}, "tokens is the name of a reward or metric"),
         ({"accuracy": "judge"}, "must be given for accuracy judge"),
         ({"judge": {"url": "http://localhost:1/v1", "model": "m"}}, "and only for it"),
     ],
