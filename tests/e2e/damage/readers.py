@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tests.e2e.damage.readers                # every method, kind of file, damage and command; half an hour
+    python -m tests.e2e.damage.readers                # every method, kind of file, damage and command; an hour
     python -m tests.e2e.damage.readers --write        # also write the table into docs/reproducibility.md
     python -m tests.e2e.damage.readers --runs DIR     # take the runs in DIR, named by their methods
 
