@@ -1,31 +1,32 @@
-"""Precision and recall of the passages that ARENA's answers name, as a table in Markdown, from evaluations' rollouts.
+"""Precision and recall of the passages that ARENA's answers name, in a study's finished runs, as a table in Markdown.
 
-In percent of the named and of the gold passages, of sampled and of greedy answers; differences are to the row above,
-paired by question, with 95 % bootstrap intervals.
+In percent of the named and of the gold passages, of the first seed's sampled and greedy answers; differences are to the
+row above, paired by question, with 95 % bootstrap intervals.
 
-    python benchmarks/arena_evidence.py [NAME=]RUN/EVALUATION ...     # e.g. fine-tuned=runs/a/eval-final
+    python benchmarks/arena_evidence.py studies/arena-real.yaml [--folder runs]
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from platform_sdk.evaluation.intervals import bootstrap_interval, paired_bootstrap
-from platform_sdk.files import read_object
 from platform_sdk.methods.arena.measures import measures
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.studies.cells import state_of
+from platform_sdk.studies.study import Cell, load_study
 
 METRICS = ("evidence_precision", "evidence_recall")
 Values = dict[tuple[str, int], dict[str, float]]
-"""Metrics by metric and attempt (0 is sampled, 1 greedy), by question."""
+"""Values by question, of each metric and attempt (0 is sampled, 1 greedy)."""
 
 
-def values_of(evaluation: Path) -> Values:
-    spec = AgentSpec.model_validate(read_object(evaluation.parent / "recipe.json")["parameters"]["agent"])
-    rollouts = list(read_jsonl(evaluation / "rollouts.jsonl", Rollout))
+def values_of(cell: Cell) -> Values:
+    spec = AgentSpec.model_validate(cell.recipe.parameters["agent"])
+    rollouts = list(read_jsonl(cell.run_dir / "eval-final" / "rollouts.jsonl", Rollout))
     found: Values = {(metric, attempt): {} for attempt in range(2) for metric in METRICS}
     for rollout, measured in zip(rollouts, measures(spec, None, rollouts), strict=True):
         for metric in METRICS:
@@ -49,14 +50,21 @@ def row(name: str, values: Values, above: Values | None) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="folder of the run directories")
+    given = parser.parse_args()
+    study = load_study(given.study, given.folder)
     names = [f"{decoding}{name}" for decoding in ("", "greedy ") for name in ("precision", "recall")]
-    print("| answers |", " | ".join(f"{name} | difference" for name in names), "|")
+    print(f"| {' · '.join(study.document.axes)} |", " | ".join(f"{name} | difference" for name in names), "|")
     print(f"|{'---|' * (1 + 2 * len(names))}")
     above = None
-    for argument in sys.argv[1:]:
-        name, _, folder = argument.rpartition("=")
-        values = values_of(Path(folder))
-        print(row(name or folder, values, above))
+    for place in study.places:
+        cell = study.at(place)[0]
+        if state_of(cell).state != "finished":
+            continue
+        values = values_of(cell)
+        print(row(" · ".join(place), values, above))
         above = values
 
 
