@@ -176,7 +176,7 @@ def test_both_verifiers_of_the_log_agree_on_500_alterations(small: Path, tmp_pat
     assert result_of_log(run_dir) == "whole"
     results = Counter[str]()
 
-    @settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
+    @settings(max_examples=250, deadline=None, suppress_health_check=QUIET)
     @given(data=st.data())
     def agree(data: st.DataObject) -> None:
         results[agree_on_an_alteration_of_the_log(run_dir, entries, data)] += 1
@@ -201,14 +201,14 @@ def test_both_verifiers_find_a_run_rewritten_that_the_log_ended_otherwise(small:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["mygo", "arena"])
-def test_both_verifiers_agree_on_500_alterations_of_a_run(
+def test_both_verifiers_agree_on_250_alterations_of_a_run(
     method: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     reduced = REDUCED[method].shorter()
     run_dir = run_here(f"../{reduced.recipe}", tmp_path_factory.mktemp(method) / "run", reduced.overrides)
     assert independent_verifier.verify(contents(run_dir)) == ours(run_dir) == set()
 
-    @settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
+    @settings(max_examples=250, deadline=None, suppress_health_check=QUIET)
     @given(data=st.data())
     def agree(data: st.DataObject) -> None:
         agree_on_an_alteration(run_dir, data)
