@@ -95,6 +95,7 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = 
         StudyTable("evipath-real"),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
+        Kept("arena-real", "hopforge compare of studies/arena-real.yaml's runs, the last one at its checkpoint 28"),
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         *(Script(f"retrieval-{table}", (*GRAPH_RECALL, table)) for table in GRAPH_TABLES),
         Script("retrieval-linked", ("benchmarks/linked_recall.py", "--split", "dev")),
