@@ -176,7 +176,7 @@ def test_both_verifiers_of_the_log_agree_on_500_alterations(small: Path, tmp_pat
     assert result_of_log(run_dir) == "whole"
     results = Counter[str]()
 
-    @settings(max_examples=250, deadline=None, suppress_health_check=QUIET)
+    @settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
     @given(data=st.data())
     def agree(data: st.DataObject) -> None:
         results[agree_on_an_alteration_of_the_log(run_dir, entries, data)] += 1
