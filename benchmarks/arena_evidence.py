@@ -9,8 +9,13 @@ row above, paired by question, with 95 % bootstrap intervals.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.graph_recall import change, interval
+from benchmarks.linked_recall import row
 from platform_sdk.evaluation.intervals import bootstrap_interval, paired_bootstrap
 from platform_sdk.methods.arena.measures import measures
 from platform_sdk.methods.arena.settings import AgentSpec
@@ -34,19 +39,15 @@ def values_of(cell: Cell) -> Values:
     return found
 
 
-def row(name: str, values: Values, above: Values | None) -> str:
-    cells = [name]
+def cells_of(values: Values, above: Values | None) -> list[str]:
+    """Return each metric's mean and its difference from the row above, or nothing for the first row."""
+    cells = []
     for key, own in values.items():
         ids = sorted(own)
-        low, high = bootstrap_interval([own[id] for id in ids])
-        cells.append(f"{100 * sum(own.values()) / len(own):.1f} ({100 * low:.1f} to {100 * high:.1f})")
-        if above is None:
-            cells.append("")
-        else:
-            apart = paired_bootstrap([own[id] for id in ids], [above[key][id] for id in ids])
-            difference, low, high = (f"{100 * share:+.1f}".replace("-", "−") for share in apart[:3])
-            cells.append(f"{difference} ({low} to {high})")
-    return f"| {' | '.join(cells)} |"
+        scores = [own[id] for id in ids]
+        cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)))
+        cells.append("" if above is None else change(paired_bootstrap(scores, [above[key][id] for id in ids])))
+    return cells
 
 
 def main() -> None:
@@ -56,15 +57,15 @@ def main() -> None:
     given = parser.parse_args()
     study = load_study(given.study, given.folder)
     names = [f"{decoding}{name}" for decoding in ("", "greedy ") for name in ("precision", "recall")]
-    print(f"| {' · '.join(study.document.axes)} |", " | ".join(f"{name} | difference" for name in names), "|")
-    print(f"|{'---|' * (1 + 2 * len(names))}")
+    print(row(" · ".join(study.document.axes), *(cell for name in names for cell in (name, "difference"))))
+    print(row(*["---"] * (1 + 2 * len(names))))
     above = None
     for place in study.places:
         cell = study.at(place)[0]
         if state_of(cell).state != "finished":
             continue
         values = values_of(cell)
-        print(row(" · ".join(place), values, above))
+        print(row(" · ".join(place), *cells_of(values, above)))
         above = values
 
 
