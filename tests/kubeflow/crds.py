@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("HOPFORGE_CRDS") or ROOT / "../shared/crds")
 
-# It reads megabytes of definitions for every object.
+# kubernetes_validate reads megabytes of definitions again for every object.
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
 
 
