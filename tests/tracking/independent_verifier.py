@@ -69,10 +69,10 @@ def ended_line(entry: dict, found: dict) -> bytes:
 
 
 def may_be_unsealed(path: str) -> bool:
-    *folders, name = parts = path.split("/")
-    listed = path in UNSEALED or (name in ("begun.json", "drafts.jsonl", "malformed.jsonl") and folders != [])
-    listed |= name.endswith(("-step.json", ".seconds.json")) or (folders == ["outputs"] and name.endswith(".json"))
-    listed |= path.startswith(("logs/", "index/", "graph/extract-")) or "extractions" in folders[1:]
+    *folders, _ = parts = path.split("/")
+    listed = path in UNSEALED or path.startswith(("logs/", "index/")) or "extractions" in folders[1:]
+    listed |= path.endswith(("-step.json", ".seconds.json", "/begun.json", "/drafts.jsonl", "/malformed.jsonl"))
+    listed |= path.startswith(("outputs/", "graph/extract-")) and path.endswith(".json")
     return listed or any(part.startswith(".") or (part.startswith("checkpoint") and part != parts[0]) for part in parts)
 
 

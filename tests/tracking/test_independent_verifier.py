@@ -130,6 +130,8 @@ def test_both_verifiers_find_an_unaltered_run_whole(small: Path) -> None:
         ("begun.json", True), ("eval-final/begun.json", False), ("drafts.jsonl", True), ("a/b/drafts.jsonl", False),
         ("checkpoint-1/x", True), ("warmup/checkpoint-1/x", False), ("extractions/x", True), ("a/extractions/x", False),
         ("outputs/x.json", False), ("outputs/x.txt", True), ("logs/x", False), ("index/new/x", False),
+        ("outputs/a/x.json", False), ("graph/extract-1.json", False), ("graph/extract-a/x.json", False),
+        ("graph/extract-1.bin", True), ("graph/x.json", True),
         ("tracking/steps/corpus.bak", True), ("tracking/steps/a/corpus.jsonl", True), ("tracking/lock", False),
     ],
 )  # fmt: skip
