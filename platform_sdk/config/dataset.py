@@ -112,7 +112,7 @@ class DatasetSpec(Struct):
         if value in _NAMES:
             return value
         if "." not in value:
-            raise ValueError(f"there is no format {value}; {suggestion(value, _NAMES)}; or give a module")
+            raise ValueError(f"there is no format {value}; {suggestion(value, _NAMES)}; or name a package.module")
         find_definition(f"{value}:FORMAT")
         return value
 

@@ -11,8 +11,8 @@ from platform_sdk.run_dir import RunDir
 class Inputs(StepInputs):
     """Environment, retrieval settings, and digests of the searched data.
 
-    ``environment`` decides the retrieval method if the recipe names none. ``graph_digest`` is set if the method
-    searches a hypergraph.
+    ``environment`` decides the retrieval method if the recipe names none. ``graph_digest`` is empty if the
+    run builds no hypergraph.
     """
 
     environment: str
