@@ -38,7 +38,9 @@ class Progress(Listener):
     """
 
     def __init__(self, name: str, run_dir: Path, tasks: int, out: TextIO | None, ago: float = 0.0) -> None:
-        self.console = Terminal(file=out, highlight=False, quiet=out is None)
+        # In a log, a line is one line however long it is.
+        log = out is not None and not out.isatty()
+        self.console = Terminal(file=out, highlight=False, quiet=out is None, soft_wrap=log)
         self._tasks = tasks
         self._ended = 0
         self._task = ""
@@ -110,7 +112,7 @@ class Progress(Listener):
             if self._task:
                 since = _time(time.monotonic() - self._step_began)
                 self.console.print(
-                    f"  {self._position()}  {self._task}, {since}: {self._output or 'running'}", markup=False
+                    f"  {self._position()}  {self._task}, {since}: {str(self._output) or 'running'}", markup=False
                 )
 
 

@@ -94,6 +94,26 @@ def test_a_bar_becomes_a_counter_and_what_libraries_write_is_left_to_the_log() -
     assert str(output) == "24 of 24 rollouts, em 0.458 · the retriever does not answer; trying again"
 
 
+def test_log_of_a_long_step_has_a_line_a_minute_and_never_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MINUTE", 0.02)
+    out = io.StringIO()
+
+    def wait_for(text: str) -> None:
+        end = time.monotonic() + 30
+        while text not in out.getvalue():
+            assert time.monotonic() < end, out.getvalue()
+            time.sleep(0.01)
+
+    warning = "the retriever at http://retriever.hopforge-services:8080 does not answer; " * 3 + "trying again"
+    with Progress("long", tmp_path, 1, out) as shown:
+        shown.started("eval-final")
+        wait_for(" s: running\n")
+        shown.said("eval-final", f"WARNING: {warning}")
+        wait_for(f" s: {warning}\n")
+
+
 def test_the_screen_of_a_terminal_has_the_steps_and_one_line_for_the_running_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
