@@ -60,7 +60,12 @@ class SynthesisSpec(Struct):
         8, ge=0, le=10_000, description="passages drawn from the corpus for a question without its own passages"
     )
     questions: int | None = Field(None, ge=1, le=10_000_000, description="questions drawn; null: all (scaling curve)")
-    max_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one turn of an LLM teacher")
+    max_tokens: int = Field(
+        512,
+        ge=1,
+        le=1_000_000,
+        description="maximum tokens of one turn of an abductive LLM teacher; a deductive one has the agent's limits",
+    )
     attempts: int = Field(
         1, ge=1, le=1000, description="attempts of an LLM teacher at a question, until a path passes every check"
     )
