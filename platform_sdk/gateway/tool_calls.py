@@ -1,4 +1,4 @@
-"""Formats in which a policy writes calls of functions: Hermes (Qwen, SmolLM), Llama 3, and tags (hopforge's react)."""
+"""Formats in which a policy writes calls of functions: Hermes (Qwen), Llama 3.1, and tags (hopforge's react)."""
 
 from __future__ import annotations
 
