@@ -1,7 +1,10 @@
-"""Precision and recall of the passages that ARENA's answers name, in a study's finished runs, as a table in Markdown.
+"""The passages that ARENA's answers name and quote, in a study's finished runs, as a table in Markdown.
 
-In percent of the named and of the gold passages, of the first seed's sampled and greedy answers; differences are to the
-row above, paired by question, with 95 % bootstrap intervals.
+In percent, of the first seed's sampled and greedy answers. Precision and recall are the shares of the named passages
+that are gold, and of the gold passages that are named; "quoted" is the share of the passages quoted by an explanation
+that are gold; "numbered" is the share of the quotes followed by their passage's own number. Answers without quotes have
+no value of the last two, and a mean of fewer than 20 values is not shown. Differences are to the row above, paired by
+question, with 95 % bootstrap intervals.
 
     python benchmarks/arena_evidence.py studies/arena-real.yaml [--folder runs]
 """
@@ -9,6 +12,7 @@ row above, paired by question, with 95 % bootstrap intervals.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -21,32 +25,75 @@ from platform_sdk.methods.arena.measures import measures
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, RunDir
 from platform_sdk.studies.cells import state_of
 from platform_sdk.studies.study import Cell, load_study
 
-METRICS = ("evidence_precision", "evidence_recall")
-Values = dict[tuple[str, int], dict[str, float]]
-"""Values by question, of each metric and attempt (0 is sampled, 1 greedy)."""
+NAMED = {"precision": "evidence_precision", "recall": "evidence_recall"}
+COLUMNS = (*NAMED, "quoted", "numbered")
+DECODINGS = ("sampled", "greedy")  # the attempts of an evaluation
+FEWEST = 20  # values of a shown mean
+WORDS = 6  # of a sequence that a quote and its passage share
+Values = dict[str, dict[str, float]]
+"""Values by question, of each column."""
 
 
-def values_of(cell: Cell) -> Values:
+def values_of(cell: Cell) -> list[Values]:
+    """Return the values of each decoding in the last evaluation."""
     spec = AgentSpec.model_validate(cell.recipe.parameters["agent"])
-    rollouts = list(read_jsonl(cell.run_dir / "eval-final" / "rollouts.jsonl", Rollout))
-    found: Values = {(metric, attempt): {} for attempt in range(2) for metric in METRICS}
+    folders = [RunDir(cell.run_dir).phase(name) for name in (FINAL_EVALUATION, START_EVALUATION)]
+    path = next(folder.rollouts for folder in folders if folder.rollouts.is_file())
+    rollouts = list(read_jsonl(path, Rollout))
+    found: list[Values] = [{name: {} for name in COLUMNS} for _ in DECODINGS]
     for rollout, measured in zip(rollouts, measures(spec, None, rollouts), strict=True):
-        for metric in METRICS:
-            found[metric, rollout.attempt][rollout.question.id] = measured[metric]
+        values = {name: measured[metric] for name, metric in NAMED.items()} | _quotes(rollout)
+        for name, value in values.items():
+            found[rollout.attempt][name][rollout.question.id] = value
     return found
 
 
+def _quotes(rollout: Rollout) -> dict[str, float]:
+    """Return the shares of gold passages among the quoted ones, and of quotes with the right number.
+
+    A part of the explanation up to a number in brackets quotes the passage that has most of its sequences of six
+    words, at least half of them.
+    """
+    passages = [_sequences(f"{passage.title} {passage.text}") for passage in rollout.question.context]
+    explanation = re.search(r"<analysis>(.*?)(?:</analysis>|$)", rollout.main.agent_turns[-1].text, re.DOTALL)
+    quotes: list[tuple[int, str]] = []
+    for text, number in re.findall(r"(.*?)(?:\[(\d+)\]|$)", explanation[1] if explanation else "", re.DOTALL):
+        said = _sequences(text)
+        shared = [len(said & passage) for passage in passages]
+        if said and 2 * max(shared) >= len(said):
+            quotes.append((shared.index(max(shared)), number))
+    quoted, numbered = {place for place, _ in quotes}, [number == str(place + 1) for place, number in quotes if number]
+    values = {}
+    if quoted:
+        values["quoted"] = len(quoted.intersection(rollout.question.gold_positions)) / len(quoted)
+    if numbered:
+        values["numbered"] = sum(numbered) / len(numbered)
+    return values
+
+
+def _sequences(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1)}
+
+
 def cells_of(values: Values, above: Values | None) -> list[str]:
-    """Return each metric's mean and its difference from the row above, or nothing for the first row."""
+    """Return each column's mean and its difference from the row above, or nothing for the first row."""
     cells = []
-    for key, own in values.items():
-        ids = sorted(own)
-        scores = [own[id] for id in ids]
-        cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)))
-        cells.append("" if above is None else change(paired_bootstrap(scores, [above[key][id] for id in ids])))
+    for name, own in values.items():
+        shared = sorted(own.keys() & above[name].keys()) if above else []
+        if len(own) >= FEWEST:
+            scores = list(own.values())
+            cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)))
+        else:
+            cells.append("–")
+        if above and len(shared) >= FEWEST:
+            cells.append(change(paired_bootstrap([own[id] for id in shared], [above[name][id] for id in shared])))
+        else:
+            cells.append("")
     return cells
 
 
@@ -56,17 +103,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="folder of the run directories")
     given = parser.parse_args()
     study = load_study(given.study, given.folder)
-    names = [f"{decoding}{name}" for decoding in ("", "greedy ") for name in ("precision", "recall")]
-    print(row(" · ".join(study.document.axes), *(cell for name in names for cell in (name, "difference"))))
-    print(row(*["---"] * (1 + 2 * len(names))))
-    above = None
+    differences = (text for name in COLUMNS for text in (name, "difference"))
+    print(row(" · ".join(study.document.axes), "answers", *differences))
+    print(row(*["---"] * (2 + 2 * len(COLUMNS))))
+    above: list[Values | None] = [None] * len(DECODINGS)
     for place in study.places:
         cell = study.at(place)[0]
         if state_of(cell).state != "finished":
             continue
-        values = values_of(cell)
-        print(row(" · ".join(place), *cells_of(values, above)))
-        above = values
+        for attempt, values in enumerate(values_of(cell)):
+            print(row(" · ".join(place), DECODINGS[attempt], *cells_of(values, above[attempt])))
+            above[attempt] = values
 
 
 if __name__ == "__main__":

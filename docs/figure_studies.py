@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,15 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class StudyTable:
-    """Every cell of a study with each seed's scores; ``budget`` adds the cells' rollouts, steps and questions."""
+    """Every cell of a study with each seed's scores.
+
+    ``budget`` adds the cells' rollouts, steps and questions. ``titles`` are the metrics with intervals and a place in
+    the picture; the table has only the means of the study's other metrics.
+    """
 
     name: str
     budget: bool = False
+    titles: Mapping[str, str] = field(default_factory=lambda: METRICS)
 
     def commands(self, folder: Path | None = None) -> list[list[str]]:
         where = ["--folder", str(folder)] if folder else []
@@ -48,7 +53,7 @@ class StudyTable:
         rows = [row for row in printed[-1]["rows"] if row["runs"]]
         n = max(metric["n"] for row in rows for metric in row["metrics"].values())
         counts = printed[-1]["counts"]
-        cells = {" · ".join(row["place"]): _cell(row, counts) for row in rows}
+        cells = {" · ".join(row["place"]): _cell(row, counts, self.titles) for row in rows}
         for row, cell in zip(rows, cells.values(), strict=True):
             _add_costs(cell, row, costs, budget=self.budget)
         record = {
@@ -58,7 +63,9 @@ class StudyTable:
             "cpu_seconds": {Path(run).name: cost.cpu_seconds for run, cost in costs.items()},
             "cells": cells,
         }
-        averages = {" · ".join(row["place"]): _differences(row) for row in printed[-1]["rows"] if not row["runs"]}
+        averages = {
+            " · ".join(row["place"]): _differences(row, self.titles) for row in printed[-1]["rows"] if not row["runs"]
+        }
         if found := {place: differences for place, differences in averages.items() if differences}:
             record["averages"] = found
         return record
@@ -112,7 +119,7 @@ class StudyTable:
 
     def _metrics(self) -> dict[str, str]:
         document = read_as(StudyDocument, HOME / f"studies/{self.name}.yaml")
-        return {name: title for name, title in METRICS.items() if name in document.metrics}
+        return {name: title for name, title in self.titles.items() if name in document.metrics}
 
     def _measured(self, record: Record) -> str:
         """Return the command, and the sums of the times of the runs whose time is recorded."""
@@ -171,17 +178,17 @@ class StudyCost:
         return table_lines(rows)
 
 
-def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
+def _cell(row: Mapping[str, Any], counts: Sequence[str], titles: Mapping[str, str]) -> Cell:
     """Return a cell of a study from its row in the JSON of ``study table``, in percent."""
-    cell: Cell = {"intervals": {}, "differences": _differences(row)}
-    for name in (name for name in METRICS if name in row["metrics"]):
+    cell: Cell = {"intervals": {}, "differences": _differences(row, titles)}
+    for name in (name for name in titles if name in row["metrics"]):
         found = row["metrics"][name]
         cell[name] = {seed: _percent(value) for seed, value in zip(row["runs"], found["values"], strict=True)}
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
     if cost := row["cost"]:
         spent = cost["reached"]["cost"] if cost["reached"] else {}
         cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
-    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in METRICS}
+    means = {name: found["mean"] for name, found in row["metrics"].items() if name not in titles}
     cell["means"] = {
         name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)
         for name, mean in means.items()
@@ -190,9 +197,9 @@ def _cell(row: Mapping[str, Any], counts: Sequence[str]) -> Cell:
     return cell
 
 
-def _differences(row: Mapping[str, Any]) -> dict[str, list[float]]:
+def _differences(row: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, list[float]]:
     """Return the differences to the baseline with their ends, by metric."""
-    pairs = {name: row["metrics"][name]["paired"] for name in METRICS if name in row["metrics"]}
+    pairs = {name: row["metrics"][name]["paired"] for name in titles if name in row["metrics"]}
     return {
         name: [_percent(pair[part]) for part in ("difference", "low", "high")] for name, pair in pairs.items() if pair
     }

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from figure_runs import costs_of
-from figure_studies import HOME, Record, StudyCost, StudyTable
+from figure_studies import HOME, METRICS, Record, StudyCost, StudyTable
 from figure_tables import KS, Kept, Recall, Script, Summary
 
 RECORD = HOME / "docs/figures.json"
@@ -87,6 +87,8 @@ WORLD = (
 BUDGETS = ("credit-tuning", "credit", "tuning", "grpo-tuning", "grpo", "grpo-workers")
 GRAPH_RECALL = ("benchmarks/graph_recall.py", "--workdir", "runs/figures/graph-recall")  # shared by the tables
 GRAPH_TABLES = ("contexts", "corpora", "passages", "reach")
+ARENA_REAL = ("studies/arena-real.yaml", "--folder", "runs/figures")  # read the study's finished runs
+ARENA_TABLES = (("evidence", "arena_evidence"), ("updates", "online_updates"))
 FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = {
     figure.name: figure
     for figure in (
@@ -95,7 +97,8 @@ FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = 
         StudyTable("evipath-real"),
         StudyCost("world-grpo-cost", "world-grpo"),
         RECALL,
-        Kept("arena-real", "hopforge compare of studies/arena-real.yaml's runs, the last one at its checkpoint 28"),
+        StudyTable("arena-real", titles=METRICS | {"f1": "F1", "f1_greedy": "greedy F1"}),
+        *(Script(f"arena-real-{name}", (f"benchmarks/{file}.py", *ARENA_REAL)) for name, file in ARENA_TABLES),
         Kept("arena-real-gpu", "hopforge study run studies/arena-real-gpu.yaml on a machine with a GPU"),
         *(Script(f"retrieval-{table}", (*GRAPH_RECALL, table)) for table in GRAPH_TABLES),
         Script("retrieval-linked", ("benchmarks/linked_recall.py", "--split", "dev")),

@@ -1,0 +1,62 @@
+"""Course of online training in a study's finished runs, as a table in Markdown: means over successive updates.
+
+Rewards are of the sampled training rollouts, entropy in nats per token; "no advantage" is the share of groups without a
+gradient, in percent; minutes are the sum over the updates, sampling and training.
+
+    python benchmarks/online_updates.py studies/arena-real.yaml [--folder runs] [--every 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.linked_recall import row
+from platform_sdk.studies.cells import state_of
+from platform_sdk.studies.study import load_study
+from platform_sdk.tracking.updates import FILE, Update, read_updates
+
+
+def cells_of(updates: Sequence[Update], rewards: Sequence[str]) -> list[str]:
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
+    seconds = sum(update.sampling_seconds + update.training_seconds + update.sync_seconds for update in updates)
+    return [
+        f"{updates[0].update} to {updates[-1].update}",
+        *(f"{mean([update.rewards[name] for update in updates]):.3f}" for name in rewards),
+        f"{mean([update.statistics['entropy'] for update in updates]):.2f}",
+        f"{100 * mean([update.zero_variance for update in updates]):.0f}",
+        f"{seconds / 60:.0f}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="folder of the run directories")
+    parser.add_argument("--every", type=int, default=10, help="updates in a row")
+    given = parser.parse_args()
+    study = load_study(given.study, given.folder)
+    head: list[str] = []
+    for cell in (cell for place in study.places for cell in study.at(place)):
+        file = cell.run_dir / "online" / FILE
+        if state_of(cell).state != "finished" or not file.is_file():
+            continue
+        updates = read_updates(file.parent)
+        rewards = list(updates[0].rewards)
+        names = [" · ".join(study.document.axes), "seed", "updates", *rewards, "entropy", "no advantage", "minutes"]
+        if names != head:
+            head = names
+            print(row(*head))
+            print(row(*["---"] * len(head)))
+        for first in range(0, len(updates), given.every):
+            print(row(" · ".join(cell.place), str(cell.seed), *cells_of(updates[first : first + given.every], rewards)))
+
+
+if __name__ == "__main__":
+    main()
