@@ -44,8 +44,8 @@ BEYOND = {
     r"|^weights are all 0|^scale_logits |^resamples asks the same|has no effect|^clip gspo |^engine_correction "
     r"|^aggregation gdpo ",
     "mygo: the threshold's cap": r"is above threshold_cap",
-    "arena: reward, form and strategy": r"^judge: \{url|^extra: .* is the name|^strategy |^\S+ is no function"
-    r"|cannot be called with|is not valid Python",
+    "arena: reward, form and strategy": r"^judge: \{url|^extra: .* is the name|^strategy |^numbers: sentences "
+    r"|^\S+ is no function|cannot be called with|is not valid Python",
     "prograph: what the estimator needs": r"^estimator must be given|^completions must be given"
     r"|^train_completions (compares|normalises)",
     "react: tools that exist, and their names": r"names no (class|function)|is neither a class|is not a function"

@@ -59,8 +59,8 @@ class Generator(PolicyAgent):
         return Dialogue(
             self.policy.tokenizer,
             prompts.instruction(self.spec.prompts, self.spec.form, passages=bool(passages)),
-            prompts.opening(question.text, passages, self.spec.prompts),
-            prompts.example(self.spec.prompts, self.spec.form) if self.spec.demonstrate else (),
+            prompts.opening(question.text, passages, self.spec.prompts, self.spec.numbers),
+            prompts.example(self.spec.prompts, self.spec.form, self.spec.numbers) if self.spec.demonstrate else (),
             given_evidence(passages),
         )
 

@@ -63,7 +63,7 @@ class Explainer(Generator):
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(
             prompts.EXPLAIN[self.spec.prompts],
-            prompts.explain_opening(question, gold, self.spec.prompts),
+            prompts.explain_opening(question, gold, self.spec.prompts, self.spec.numbers),
             evidence=given_evidence(question.context),
         )
         reply = yield from speaker.reply(dialogue, "explanation")

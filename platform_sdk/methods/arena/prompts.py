@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from platform_sdk.data.sentences import split_sentences
 from platform_sdk.methods.arena.grammar import Form, write
 from platform_sdk.records import Passage, Question
 
 Style = Literal["standard", "compact"]
+Numbers = Literal["passages", "sentences"]
 
 _SHORT = "the answer alone (a name, a date, a number, yes or no), no sentence"
 _STANDARD: dict[Form, str] = {
@@ -48,19 +50,22 @@ def instruction(style: Style, form: Form, *, passages: bool = True) -> str:
     return (_STANDARD if style == "standard" else _COMPACT)[form]
 
 
-def opening(question: str, passages: Sequence[Passage], style: Style = "standard") -> str:
+def opening(
+    question: str, passages: Sequence[Passage], style: Style = "standard", numbers: Numbers = "passages"
+) -> str:
     """The user's message; without passages it is the question.
 
-    In the compact style the question comes last: small models find the answer in earlier passages more reliably than
-    they remember a question while reading the passages.
+    ``numbers`` is where a passage's number stands: before it, or also after each of its sentences, so that a small
+    model copies the right number together with a sentence. In the compact style the question comes last: small models
+    find the answer in earlier passages more reliably than they remember a question while reading the passages.
     """
-    asked, numbered = f"Question : {question}", _numbered(passages)
+    asked, numbered = f"Question : {question}", _numbered(passages, numbers)
     return "\n".join([asked, *numbered] if style == "standard" else [*numbered, asked])
 
 
-def example(style: Style, form: Form) -> tuple[str, str]:
+def example(style: Style, form: Form, numbers: Numbers = "passages") -> tuple[str, str]:
     """A worked example: a question with its passages, and the response to it."""
-    return opening(*_EXAMPLE, style), _EXAMPLE_RESPONSES[form]
+    return opening(*_EXAMPLE, style, numbers), _EXAMPLE_RESPONSES[form]
 
 
 _EXAMPLE = (
@@ -78,11 +83,11 @@ _EXAMPLE_RESPONSES: dict[Form, str] = {
 }
 
 
-def explain_opening(question: Question, gold: Sequence[int], style: Style) -> str:
+def explain_opening(question: Question, gold: Sequence[int], style: Style, numbers: Numbers = "passages") -> str:
     """The user's message that asks for the reasoning behind a known answer (ARENA, appendix D, SFT-reasoning)."""
     return "\n".join(
         [
-            opening(question.text, question.context, style),
+            opening(question.text, question.context, style, numbers),
             f"Passages to use : {', '.join(f'[{number}]' for number in gold)}",
             f"Answer : {question.answers[0]}",
         ]
@@ -152,5 +157,11 @@ def intermediate(answer: str) -> str:
     return f"Intermediate answer : {answer}"
 
 
-def _numbered(passages: Sequence[Passage]) -> list[str]:
-    return [f"[{number}] {passage.title} : {passage.text}" for number, passage in enumerate(passages, start=1)]
+def _numbered(passages: Sequence[Passage], numbers: Numbers) -> list[str]:
+    return [f"[{number}] {one.title} : {_text(one, number, numbers)}" for number, one in enumerate(passages, start=1)]
+
+
+def _text(passage: Passage, number: int, numbers: Numbers) -> str:
+    if numbers == "passages":
+        return passage.text
+    return " ".join(f"{sentence} [{number}]" for sentence in split_sentences(passage.text))

@@ -74,6 +74,12 @@ class AgentSpec(Struct):
         "single", description="one response, or a prompting baseline of several: SuRe or self-ask"
     )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+    numbers: Literal["passages", "sentences"] = Field(
+        "passages",
+        exclude_if=equal_to("passages"),
+        description="sentences: a passage's number is also after each of its sentences, so that very small models cite "
+        "the right passage",
+    )
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a response while training")
     candidates: int = Field(2, ge=2, le=100, description="sure: number of candidate answers")
@@ -89,6 +95,8 @@ class AgentSpec(Struct):
     def _fits(self) -> Self:
         if self.strategy != "single" and self.form != "direct":
             raise ValueError(f"strategy {self.strategy} ends with the answer alone: set form: direct")
+        if self.numbers == "sentences" and self.form != "three_part":
+            raise ValueError(f"numbers: sentences is for the form three_part, since {self.form} cites no passages")
         if self.strategy != "single" and self.demonstrate:
             raise ValueError(f"strategy {self.strategy} has its own prompts: remove demonstrate")
         return self

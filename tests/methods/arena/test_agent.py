@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.methods.arena.agent import Generator
@@ -13,6 +14,7 @@ from platform_sdk.methods.arena.demonstrations import Explainer, direct_demonstr
 from platform_sdk.methods.arena.grammar import parse, well_formed
 from platform_sdk.methods.arena.prompts import example, instruction, opening
 from platform_sdk.methods.arena.settings import AgentSpec
+from platform_sdk.records import Passage
 from tests.methods.arena.responses import QUESTION
 from tests.methods.arena.talking import Script, character_tokenizer
 
@@ -81,6 +83,28 @@ def test_attempts_have_distinct_reproducible_seeds() -> None:
 def test_passages_are_numbered_from_one_in_their_order() -> None:
     lines = opening("Who?", QUESTION.context[:2]).splitlines()
     assert lines == ["Question : Who?", "[1] T1 : Text 1.", "[2] T2 : Text 2."]
+
+
+def test_numbers_also_follow_each_sentence_if_the_recipe_says_so() -> None:
+    told = Passage(id="p", title="T", text="Mr. Roth left. He died in 1980.")
+    question = QUESTION.model_copy(update={"context": (told, *QUESTION.context[:1])})
+    lines = ["[1] T : Mr. Roth left. [1] He died in 1980. [1]", "[2] T1 : Text 1. [2]"]
+    assert opening("Who?", question.context, "compact", "sentences").splitlines() == [*lines, "Question : Who?"]
+    agent = generator(numbers="sentences", demonstrate=True)
+    script = Script(TOKENIZER, lambda place, prompt: WHOLE)
+    script.run(agent.rollout(question, 0))
+    prompt = TOKENIZER.decode(script.asked[0].token_ids)
+    assert "\n".join(lines) in prompt
+    assert "She is the daughter of Lena Roth . [2]" in prompt  # of the worked example
+    demonstrated = reasoned_demonstration(agent, question, "He died in 1980. [1]")
+    assert demonstrated is not None
+    assert "\n".join(lines) in TOKENIZER.decode(demonstrated.main.token_ids)
+
+
+@pytest.mark.parametrize("form", ["think", "direct"])
+def test_numbers_of_sentences_are_refused_where_no_passage_is_cited(form: str) -> None:
+    with pytest.raises(ValidationError, match=f"numbers: sentences is for the form three_part, since {form} cites no"):
+        AgentSpec(form=form, numbers="sentences")
 
 
 @pytest.mark.parametrize(
