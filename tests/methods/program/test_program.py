@@ -25,7 +25,6 @@ from platform_sdk.records import Rollout
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.tools.calculator import Calculator
 from platform_sdk.tools.search import SearchTool
-from tests.chaos.command import kill_short_run
 from tests.methods.program.playing import WORLD, context, played, program, search
 
 IMITATION = AgentSpec(function="tests.methods.program.react_program:answer", max_tokens=48, concurrent=1)
@@ -86,13 +85,6 @@ def test_failures_of_a_program_are_recorded_and_learned_from_by_nobody(
     assert rollout.rewards == {"em": 0.0, "f1": 0.0, "answered": 0.0}
     assert measures(rollout)["failed"] == 1.0
     assert Rollout.model_validate_json(rollout.model_dump_json()) == rollout
-
-
-@pytest.mark.slow  # every method's run is killed: only here do programs run
-@pytest.mark.e2e(minutes=2)
-def test_killed_run_of_a_program_resumes_to_the_same_end(tmp_path: Path) -> None:
-    undisturbed, killed = kill_short_run("program", tmp_path, timeout=900)
-    assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
 
 
 def test_program_is_told_the_question_and_no_answer(engine: TransformersEngine) -> None:
