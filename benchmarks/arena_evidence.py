@@ -1,12 +1,13 @@
 """The passages that ARENA's answers name and quote, in a study's finished runs, as a table in Markdown.
 
 In percent, of the first seed's sampled and greedy answers. Precision and recall are the shares of the named passages
-that are gold, and of the gold passages that are named; "quoted" is the share of the passages quoted by an explanation
-that are gold; "numbered" is the share of the quotes followed by their passage's own number. Answers without quotes have
-no value of the last two, and a mean of fewer than 20 values is not shown. Differences are to the row above, paired by
-question, with 95 % bootstrap intervals.
+that are gold, and of the gold passages that are named, both 0 if none is named; "quoted" is the share of the passages
+quoted by an explanation that are gold; "numbered" is, of the quotes followed by a number, the share with their
+passage's own. Answers without quotes have no value of the last two, and a mean of fewer than 20 values is not shown.
+Differences are to the study's baseline, paired by the questions with a value in both rows, with 95 % bootstrap
+intervals.
 
-    python benchmarks/arena_evidence.py studies/arena-real.yaml [--folder runs]
+    HOPFORGE_DATA=DATA python benchmarks/arena_evidence.py studies/arena-real.yaml [--folder runs]
 """
 
 from __future__ import annotations
@@ -80,20 +81,16 @@ def _sequences(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1)}
 
 
-def cells_of(values: Values, above: Values | None) -> list[str]:
-    """Return each column's mean and its difference from the row above, or nothing for the first row."""
+def cells_of(values: Values, base: Values) -> list[str]:
+    """Return each column's mean and its difference from the baseline, or nothing for the baseline itself."""
     cells = []
     for name, own in values.items():
-        shared = sorted(own.keys() & above[name].keys()) if above else []
-        if len(own) >= FEWEST:
-            scores = list(own.values())
-            cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)))
-        else:
-            cells.append("–")
-        if above and len(shared) >= FEWEST:
-            cells.append(change(paired_bootstrap([own[id] for id in shared], [above[name][id] for id in shared])))
-        else:
-            cells.append("")
+        shared = [] if values is base else sorted(own.keys() & base[name].keys())
+        scores = list(own.values())
+        shown = len(own) >= FEWEST
+        cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)) if shown else "–")
+        pairs = [own[id] for id in shared], [base[name][id] for id in shared]
+        cells.append(change(paired_bootstrap(*pairs)) if len(shared) >= FEWEST else "")
     return cells
 
 
@@ -103,17 +100,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="folder of the run directories")
     given = parser.parse_args()
     study = load_study(given.study, given.folder)
-    differences = (text for name in COLUMNS for text in (name, "difference"))
-    print(row(" · ".join(study.document.axes), "answers", *differences))
+    cells = {place: study.at(place)[0] for place in study.places}
+    found = {place: values_of(cell) for place, cell in cells.items() if state_of(cell).state == "finished"}
+    baseline = tuple(study.document.baseline.values())
+    if baseline not in found:
+        sys.exit(f"{given.study}: {' · '.join(baseline)} has not finished in {given.folder}; run the study first")
+    print(row(" · ".join(study.document.axes), "answers", *(t for name in COLUMNS for t in (name, "difference"))))
     print(row(*["---"] * (2 + 2 * len(COLUMNS))))
-    above: list[Values | None] = [None] * len(DECODINGS)
-    for place in study.places:
-        cell = study.at(place)[0]
-        if state_of(cell).state != "finished":
-            continue
-        for attempt, values in enumerate(values_of(cell)):
-            print(row(" · ".join(place), DECODINGS[attempt], *cells_of(values, above[attempt])))
-            above[attempt] = values
+    for place, decodings in found.items():
+        for decoding, values, base in zip(DECODINGS, decodings, found[baseline], strict=True):
+            print(row(" · ".join(place), decoding, *cells_of(values, base)))
 
 
 if __name__ == "__main__":

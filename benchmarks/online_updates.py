@@ -3,7 +3,7 @@
 Rewards are of the sampled training rollouts, entropy in nats per token; "no advantage" is the share of groups without a
 gradient, in percent; minutes are the sum over the updates, sampling and training.
 
-    python benchmarks/online_updates.py studies/arena-real.yaml [--folder runs] [--every 10]
+    HOPFORGE_DATA=DATA python benchmarks/online_updates.py studies/arena-real.yaml [--folder runs] [--every 10]
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def main() -> None:
             print(row(*["---"] * len(head)))
         for first in range(0, len(updates), given.every):
             print(row(" · ".join(cell.place), str(cell.seed), *cells_of(updates[first : first + given.every], rewards)))
+    if not head:
+        sys.exit(f"{given.study}: no run with updates has finished in {given.folder}; run the study first")
 
 
 if __name__ == "__main__":

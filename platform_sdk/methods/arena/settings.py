@@ -78,7 +78,7 @@ class AgentSpec(Struct):
         "passages",
         exclude_if=equal_to("passages"),
         description="sentences: a passage's number is also after each of its sentences, so that very small models cite "
-        "the right passage",
+        "the passage that they quote",
     )
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a response while training")
