@@ -89,7 +89,7 @@ def _print_groups(comparison: Comparison) -> None:
 
     console = Terminal(highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(f"{comparison.questions} questions")
+    table.add_column(f"{comparison.questions} questions", overflow="fold")
     for group in comparison.groups:
         table.add_column(f"{escape(group.name)}\n{len(group.runs)} seeds", justify="right", overflow="fold")
     for group in comparison.groups[1:]:
@@ -114,17 +114,17 @@ def _print_pair(comparison: Comparison) -> None:
     console = Terminal(highlight=False)
     names = [escape(group.name) for group in comparison.groups]
     spent = Table(box=None, header_style="bold", pad_edge=False, title_justify="left")
-    spent.add_column("spent")
+    spent.add_column("spent", overflow="fold")
     for name in (*names, "second to first"):
-        spent.add_column(name, justify="right")
+        spent.add_column(name, justify="right", overflow="fold")
     for cost in spent_rows(comparison):
         spent.add_row(*cost)
     console.print(spent)
     scores = Table(box=None, header_style="bold", pad_edge=False)
-    scores.add_column(f"\n{comparison.questions} questions")
+    scores.add_column(f"\n{comparison.questions} questions", overflow="fold")
     heads = [f"{name}\n{run.last.phase}" for name, run in zip(names, comparison.runs, strict=True)]
     for name in (*heads, "second − first", "95 % interval", "p"):
-        scores.add_column(name, justify="right", vertical="bottom")
+        scores.add_column(name, justify="right", vertical="bottom", overflow="fold")
     for row in score_rows(comparison):
         [difference] = row.differences
         means = (cell.value for cell in row.means)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -202,7 +201,7 @@ def _print_forms(catalogue: dict[str, list[Recipe]], as_json: bool) -> None:
     from rich.table import Table
 
     # A pipe has no width, and its reader cannot use wrapped lines.
-    console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = Terminal(highlight=False)
     for name, recipes in catalogue.items():
         if not recipes:
             continue

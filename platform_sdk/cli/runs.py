@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -73,7 +72,7 @@ def runs(
             (row.weights or "–")[:12],
         )
     # A pipe has no width, and its reader cannot use wrapped lines.
-    Terminal(width=None if sys.stdout.isatty() else 200).print(table)
+    Terminal().print(table)
 
 
 def report(

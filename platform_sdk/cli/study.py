@@ -120,7 +120,7 @@ def status(
             shown.add_column(escape(title))
         for one in states:
             shown.add_row(*map(escape, (*one.cell.place, str(one.cell.seed), one.state, one.run or str(one.run_dir))))
-        Terminal(width=None if sys.stdout.isatty() else 200).print(shown)
+        Terminal().print(shown)
         say(f"{sum(one.state == 'finished' for one in states)} of {len(states)} runs have finished")
     _end_if_altered(states)
 

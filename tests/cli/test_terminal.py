@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,22 @@ def test_terminal_leaves_emoji_codes_as_they_are() -> None:
     table.add_row("night:star:run")
     Terminal(file=out).print(table)
     assert "night:star:run" in out.getvalue()
+
+
+def test_table_in_a_pipe_is_as_wide_as_its_content_unless_columns_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table("metric", "value")
+    table.add_row("em 2wikimultihopqa greedy", "x" * 100)
+
+    def printed(**settings: Any) -> int:
+        out = io.StringIO()
+        Terminal(file=out, **settings).print(table)
+        return max(map(len, out.getvalue().splitlines()))
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert 125 < printed() < 140
+    assert printed(width=60) == 60
+    monkeypatch.setenv("COLUMNS", "80")
+    assert printed() == 80
 
 
 def test_ids_of_files_do_not_reach_the_terminal(
