@@ -102,7 +102,7 @@ def main() -> None:
     study = load_study(given.study, given.folder)
     cells = {place: study.at(place)[0] for place in study.places}
     found = {place: values_of(cell) for place, cell in cells.items() if state_of(cell).state == "finished"}
-    baseline = tuple(study.document.baseline.values())
+    baseline = tuple(study.document.baseline[axis] for axis in study.document.axes)
     if baseline not in found:
         sys.exit(f"{given.study}: {' · '.join(baseline)} has not finished in {given.folder}; run the study first")
     print(row(" · ".join(study.document.axes), "answers", *(t for name in COLUMNS for t in (name, "difference"))))
