@@ -16,6 +16,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -23,9 +24,10 @@ from benchmarks.graph_recall import change, interval
 from benchmarks.linked_recall import row
 from platform_sdk.evaluation.intervals import bootstrap_interval, paired_bootstrap
 from platform_sdk.methods.arena.measures import measures
+from platform_sdk.methods.arena.rewards import response_of
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Rollout
+from platform_sdk.records import Question, Rollout
 from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, RunDir
 from platform_sdk.studies.cells import state_of
 from platform_sdk.studies.study import Cell, load_study
@@ -47,20 +49,21 @@ def values_of(cell: Cell) -> list[Values]:
     rollouts = list(read_jsonl(path, Rollout))
     found: list[Values] = [{name: {} for name in COLUMNS} for _ in DECODINGS]
     for rollout, measured in zip(rollouts, measures(spec, None, rollouts), strict=True):
-        values = {name: measured[metric] for name, metric in NAMED.items()} | _quotes(rollout)
+        named = {name: measured[metric] for name, metric in NAMED.items()}
+        values = named | _quotes(response_of(rollout, spec), rollout.question)
         for name, value in values.items():
             found[rollout.attempt][name][rollout.question.id] = value
     return found
 
 
-def _quotes(rollout: Rollout) -> dict[str, float]:
+def _quotes(response: str, question: Question) -> dict[str, float]:
     """Return the shares of gold passages among the quoted ones, and of quotes with the right number.
 
     A part of the explanation up to a number in brackets quotes the passage that has most of its sequences of six
-    words, at least half of them.
+    words, at least half of them. Unlike the parser of responses, this also reads an explanation that was cut off.
     """
-    passages = [_sequences(f"{passage.title} {passage.text}") for passage in rollout.question.context]
-    explanation = re.search(r"<analysis>(.*?)(?:</analysis>|$)", rollout.main.agent_turns[-1].text, re.DOTALL)
+    passages = [_sequences(f"{passage.title} {passage.text}") for passage in question.context]
+    explanation = re.search(r"<analysis>(.*?)(?:</analysis>|$)", response, re.DOTALL)
     quotes: list[tuple[int, str]] = []
     for text, number in re.findall(r"(.*?)(?:\[(\d+)\]|$)", explanation[1] if explanation else "", re.DOTALL):
         said = _sequences(text)
@@ -70,9 +73,9 @@ def _quotes(rollout: Rollout) -> dict[str, float]:
     quoted, numbered = {place for place, _ in quotes}, [number == str(place + 1) for place, number in quotes if number]
     values = {}
     if quoted:
-        values["quoted"] = len(quoted.intersection(rollout.question.gold_positions)) / len(quoted)
+        values["quoted"] = len(quoted.intersection(question.gold_positions)) / len(quoted)
     if numbered:
-        values["numbered"] = sum(numbered) / len(numbered)
+        values["numbered"] = fmean(numbered)
     return values
 
 
@@ -88,7 +91,7 @@ def cells_of(values: Values, base: Values) -> list[str]:
         shared = [] if values is base else sorted(own.keys() & base[name].keys())
         scores = list(own.values())
         shown = len(own) >= FEWEST
-        cells.append(interval(sum(scores) / len(scores), *bootstrap_interval(scores)) if shown else "–")
+        cells.append(interval(fmean(scores), *bootstrap_interval(scores)) if shown else "–")
         pairs = [own[id] for id in shared], [base[name][id] for id in shared]
         cells.append(change(paired_bootstrap(*pairs)) if len(shared) >= FEWEST else "")
     return cells
@@ -104,7 +107,8 @@ def main() -> None:
     found = {place: values_of(cell) for place, cell in cells.items() if state_of(cell).state == "finished"}
     baseline = tuple(study.document.baseline[axis] for axis in study.document.axes)
     if baseline not in found:
-        sys.exit(f"{given.study}: {' · '.join(baseline)} has not finished in {given.folder}; run the study first")
+        missing = f"{' · '.join(baseline)} has not finished in {given.folder}"
+        sys.exit(f"{given.study}: {missing}; run the study first, with the same HOPFORGE_DATA")
     print(row(" · ".join(study.document.axes), "answers", *(t for name in COLUMNS for t in (name, "difference"))))
     print(row(*["---"] * (2 + 2 * len(COLUMNS))))
     for place, decodings in found.items():

@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -22,15 +23,12 @@ from platform_sdk.tracking.updates import FILE, Update, read_updates
 
 
 def cells_of(updates: Sequence[Update], rewards: Sequence[str]) -> list[str]:
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values)
-
     seconds = sum(update.sampling_seconds + update.training_seconds + update.sync_seconds for update in updates)
     return [
         f"{updates[0].update} to {updates[-1].update}",
-        *(f"{mean([update.rewards[name] for update in updates]):.3f}" for name in rewards),
-        f"{mean([update.statistics['entropy'] for update in updates]):.2f}",
-        f"{100 * mean([update.zero_variance for update in updates]):.0f}",
+        *(f"{fmean(update.rewards[name] for update in updates):.3f}" for name in rewards),
+        f"{fmean(update.statistics['entropy'] for update in updates):.2f}",
+        f"{100 * fmean(update.zero_variance for update in updates):.0f}",
         f"{seconds / 60:.0f}",
     ]
 
@@ -57,7 +55,8 @@ def main() -> None:
         for first in range(0, len(updates), given.every):
             print(row(" · ".join(cell.place), str(cell.seed), *cells_of(updates[first : first + given.every], rewards)))
     if not head:
-        sys.exit(f"{given.study}: no run with updates has finished in {given.folder}; run the study first")
+        missing = f"no run with updates has finished in {given.folder}"
+        sys.exit(f"{given.study}: {missing}; run the study first, with the same HOPFORGE_DATA")
 
 
 if __name__ == "__main__":
