@@ -80,7 +80,6 @@ def _steps(run_dir: Path, state: RunState, began: float, end: Event) -> Iterator
         yield StepFacts(
             name=name,
             state=found,
-            started=stamp(changed[name]) if reached and not bad else stamp(began) if reached else "",
             ended=stamp(end["time"] / 1000) if end and bad else "",
             error=_step_error(run_dir, began, end) if found == "FAILED" else "",
             exit_code=(end.get("code") or None) if found == "FAILED" else None,
@@ -105,7 +104,7 @@ def _lines(path: Path) -> list[Line]:
     if not path.is_file():
         return []
     text = read_regular(path).decode(errors="replace")
-    numbered = ((number, line.rsplit("\r", 1)[-1].rstrip()) for number, line in enumerate(text.split("\n"), start=1))
+    numbered = ((number, line.rstrip().rsplit("\r", 1)[-1]) for number, line in enumerate(text.split("\n"), start=1))
     kept = [Line(number=number, text=line) for number, line in numbered if line and not _is_progress(line)]
     return kept[-LINES:]
 

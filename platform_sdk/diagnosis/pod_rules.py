@@ -39,11 +39,12 @@ def evicted(facts: Facts) -> Iterator[Finding]:
             evidence = Evidence(object=f"pod {pod.name}", time=disrupted.time, text=text)
         else:
             continue
-        short = re.search(r"ephemeral-storage|disk|memory", evidence.text.lower())
+        short = re.search(r"ephemeral|emptydir|disk|memory", evidence.text.lower())
         remedies = {
             "memory": "raise job.resources.memory, so that the scheduler reserves what the job uses",
             "disk": "write less outside the workspace, or free the node's disk",
-            "ephemeral-storage": "write less outside the workspace, or raise the limit of ephemeral-storage",
+            "ephemeral": "write less outside the workspace, or raise the limit of ephemeral-storage",
+            "emptydir": "write less to this volume, or raise its size limit",
         }
         yield Finding(
             rule="evicted", kind="failure", where=f"pod {pod.name}", evidence=(evidence,),

@@ -13,16 +13,16 @@ from platform_sdk.credentials import without_credentials
 M = TypeVar("M", bound=BaseModel)
 
 HIDDEN = "***"
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_BEARER = re.compile(r"(?i)(\bbearer|authorization[\"']?\s*[:=]\s*[\"']?basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _ASSIGNED = re.compile(
-    r"(?i)([\w-]*(?:token|password|passwd|secret|api[_-]?key|access[_-]?key|credential)[\w-]*[\"']?\s*[=:]\s*[\"']?)"
+    r"(?i)((?:token(?!s|iz)|password|passwd|secret|api[_-]?key|access[_-]?key|credential)[\w-]*+[\"']?\s*[=:]\s*[\"']?)"
     r"(?!\*\*\*)[^\s\"',;)}]+"
 )
 _TOKENS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|"
     r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+)"
 )
-_SECRET_NAMES = re.compile(r"(?i)token|password|secret|api_?key|access_?key|credential|cookie")
+_SECRET_NAMES = re.compile(r"(?i)token|passw(?:or)?d|pwd|secret|(?:api|access|private)_?key|credential|cookie")
 _SHORTEST = 8
 """Shorter values of secret variables are not replaced: they would also hide ordinary words."""
 

@@ -76,8 +76,17 @@ def run_stopped(facts: Facts) -> Iterator[Finding]:
     """Find runs that a person or the system stopped."""
     if facts.state != "KILLED":
         return
+    if facts.place == "cluster":
+        text = "state CANCELED"
+        yield Finding(
+            rule="run_stopped", kind="failure", where="Kubeflow Pipelines",
+            cause="the run was terminated in Kubeflow Pipelines",
+            evidence=(Evidence(object=f"run {facts.run} in Kubeflow Pipelines", time=facts.ended, text=text),),
+            remedy="retry the run in the UI; it resumes",
+        )  # fmt: skip
+        return
     recorded = bool(facts.ended)
-    step = next((each for each in reversed(facts.steps) if each.started), None)
+    step = next((each for each in reversed(facts.steps) if each.state != "PENDING"), None)
     where = f"step {step.name}" if step else "its start"
     how = "was interrupted (SIGINT or SIGTERM)" if recorded else "ended without recording its end (SIGKILL, power loss)"
     text = "ended: KILLED" if recorded else "a start without an end, and no process holds the lock"

@@ -12,7 +12,7 @@ from platform_sdk.diagnosis.sources import Match, Source, clipped, failed, runni
 
 RESUME = "then start the run again; it resumes"
 FULL = re.compile(
-    r"(?:([^\s:]+): cannot be written: )?"
+    r"(?:(?<![^\s:])([^\s:]++): cannot be written: )?"  # tried where a word begins only: a log has long words
     r"(?:No space left on device|Disk quota exceeded|database or disk is full|File too large|ENOSPC)"
 )
 
@@ -64,7 +64,7 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
 
 
 UNREADABLE = re.compile(
-    r"(?:([^\s:]+): cannot be (?:read|written): (?:[^:]*: )*?)?"
+    r"(?:(?<![^\s:])([^\s:]++): cannot be (?:read|written): (?:[^:]*: )*?)?"
     r"(Permission denied|Input/output error|Stale file handle|Read-only file system)(?:: '([^']+)')?"
 )
 
@@ -188,7 +188,8 @@ def _exit(source: Source) -> Evidence:
 
 def _signal(source: Source) -> str:
     assert source.exit_code is not None
-    return f"signal {signal.Signals(-source.exit_code).name}"
+    number = -source.exit_code
+    return f"signal {signal.Signals(number).name if number in set(signal.Signals) else number}"
 
 
 PYTHON_ERROR = re.compile(

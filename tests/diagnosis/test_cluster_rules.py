@@ -122,6 +122,19 @@ def test_pod_in_trouble_is_explained(status: dict[str, Any], rule: str, part: st
     assert explained(with_pod({"phase": "Running"})).well
 
 
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ", "limit of ephemeral-storage"),
+        ('Container "main" exceeded its local ephemeral storage limit "1Gi". ', "limit of ephemeral-storage"),
+        ('Usage of EmptyDir volume "shm" exceeds the limit "8Gi". ', "raise its size limit"),
+    ],
+)
+def test_pod_beyond_its_own_storage_limit_is_told_to_raise_it(message: str, remedy: str) -> None:
+    [found] = explained(with_pod({"phase": "Failed", "reason": "Evicted", "message": message})).findings
+    assert remedy in found.remedy
+
+
 def test_volume_that_cannot_be_mounted_is_explained_by_its_event() -> None:
     job = with_pod({"phase": "Pending"})
     warning = Event(

@@ -69,14 +69,25 @@ def test_no_part_of_a_secret_that_begins_with_another_is_shown(monkeypatch: pyte
     monkeypatch.setenv("FIRST_TOKEN", "sesame-sesame")
     monkeypatch.setenv("OTHER_TOKEN", "sesame-sesame-opened")
     monkeypatch.setenv("KF_PIPELINES_COOKIES", "session-of-ann")
-    facts = Facts(run="r", place="local", state="FAILED", error="said sesame-sesame-opened and session-of-ann")
-    assert redacted(facts).error == "said *** and ***"
+    monkeypatch.setenv("DB_PASSWD", "harbour-pilot")
+    monkeypatch.setenv("PRIVATE_KEY", "-----BEGIN-----")
+    error = "said sesame-sesame-opened, session-of-ann, harbour-pilot and -----BEGIN-----"
+    assert redacted(Facts(run="r", place="local", state="FAILED", error=error)).error == "said ***, ***, *** and ***"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sampling.max_tokens: Input should be greater than 1", "the basic authentication failed", "tokenizer: gpt2"],
+)
+def test_words_that_are_no_secrets_are_shown(text: str) -> None:
+    assert without_secrets(text) == text
 
 
 @pytest.mark.parametrize(
     "secret",
     ["hf_abcdefghijklmnop", "https://user:pass12345@host/x", "Authorization: Bearer abcdef123456",
-     "MLFLOW_TRACKING_PASSWORD=sesame99", '"api_key": "k-12345678"', "AKIAABCDEFGHIJKLMNOP"],
+     "authorization: Basic abcdef123456", "MLFLOW_TRACKING_PASSWORD=sesame99", '"api_key": "k-12345678"',
+     "AKIAABCDEFGHIJKLMNOP"],
 )  # fmt: skip
 def test_secrets_in_facts_are_hidden(secret: str) -> None:
     hidden = without_secrets(f"before {secret} after")

@@ -97,6 +97,15 @@ def test_unreadable_jobs_are_noted_and_the_rest_is_explained(cluster: Cluster) -
     assert "selection.attempts must be at most 16, but is 20" in first.cause
 
 
+def test_terminated_run_is_explained_by_its_state(cluster: Cluster) -> None:  # noqa: F811
+    cluster.execution.step("begin")
+    cluster.execution.state("CANCELED")
+    facts, _ = collect(cluster.server, cluster.run, cluster.jobs)
+    [found] = explain(facts).findings
+    assert (found.rule, found.cause) == ("run_stopped", "the run was terminated in Kubeflow Pipelines")
+    assert [evidence.text for evidence in found.evidence] == ["state CANCELED"]
+
+
 def test_run_that_succeeded_has_no_findings(cluster: Cluster) -> None:  # noqa: F811
     for step in ("begin", "make", "use", "last"):
         if step in cluster.run.step_names:
