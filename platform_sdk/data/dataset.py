@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.config.code import source_file
 from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.questions import load_questions
-from platform_sdk.files import expanded, read_object, write_text
+from platform_sdk.files import expanded, read_model, read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
 from platform_sdk.run_dir import RunDir
@@ -25,8 +25,7 @@ from platform_sdk.run_dir import RunDir
 PASSAGES, TRIPLES = Path(RunDir.passages), Path(RunDir.triples)
 
 
-@dataclass(frozen=True)
-class PreparedData:
+class PreparedData(Struct):
     """Content of ``corpus/digests.json``.
 
     Attributes:
@@ -71,9 +70,9 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     marker = RunDir(workdir).corpus_digests
     source = input_digest(spec, data_dir)
     if marker.is_file():
-        found = read_object(marker)
-        if found.get("input") == source:
-            return PreparedData(**{**found, "skipped": tuple(found["skipped"])})
+        found = read_model(marker, PreparedData)
+        if found.input == source:
+            return found
         marker.unlink()
     dataset = load_dataset(spec, data_dir)
     write_jsonl(RunDir(workdir).questions("train"), Question, dataset.train)
@@ -95,7 +94,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
         },
         skipped=dataset.skipped,
     )
-    write_text(marker, json.dumps(asdict(prepared), indent=2) + "\n")
+    write_text(marker, prepared.model_dump_json(indent=2) + "\n")
     return prepared
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -73,7 +74,7 @@ def card_licence(directory: Path) -> tuple[str, str]:
     card = directory / CARD
     if not card.is_file():
         return UNKNOWN, "no model card in the directory"
-    head = card.read_text(encoding="utf-8", errors="replace").split("---")
+    head = re.split(r"^---[ \t]*$", card.read_text(encoding="utf-8", errors="replace"), flags=re.MULTILINE)
     try:
         fields = YAML(typ="safe").load(head[1]) if len(head) > 2 and not head[0].strip() else None
     except (YAMLError, ValueError):  # ValueError: an impossible date

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, load_format
-from platform_sdk.data.tables import read_table
+from platform_sdk.data.tables import fields_of, read_rows
 from platform_sdk.display import shortened
 from platform_sdk.record_files import RecordError, check_text
 from platform_sdk.records import Question
@@ -50,7 +50,7 @@ def load_questions(
     for where, parse in _records(path, format, found):
         try:
             question = _question(path, where, parse(), format, found, names)
-            if found.repeats and question.id in seen and not _named(parse()):
+            if found.repeats and question.id in seen and not _named(parse(), found):
                 question = question.model_copy(update={"id": f"{question.id}-{len(seen)}"})
             if question.id in seen:
                 raise RecordError(f"{path}: {where}id: {shortened(question.id)} is another record's too")
@@ -71,8 +71,8 @@ def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tupl
     """Yield each record's position (``"record 3: "``) and a function that returns it as plain values."""
     data = read_bytes(path)
     if format.table:
-        for number, row in read_table(path, data, format.table):
-            yield f"{format.unit} {number}: ", partial(_given, row)
+        for number, columns, row in read_rows(path, data, format.table):
+            yield f"{format.unit} {number}: ", partial(fields_of, path, number, columns, row)
         return
     if format.lines and not is_list(data):
         for number, line in lines_of(data):
@@ -89,9 +89,9 @@ def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tupl
         yield f"record {number}: ", partial(_given, record)
 
 
-def _named(record: Any) -> bool:
-    """Return True if a record has an id, so that a repeated id is an error."""
-    return isinstance(record, dict) and record.get("id") is not None
+def _named(record: Any, format: DatasetFormat[Any]) -> bool:
+    """Return True if a record has an id that its format reads, so that a repeated id is an error."""
+    return "id" in format.record.__struct_fields__ and isinstance(record, dict) and record.get("id") is not None
 
 
 def _given(record: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -21,7 +22,7 @@ def lines_in(path: Path) -> Iterator[bytes]:
     try:
         with _opened(path) as stream:
             yield from stream
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from platform_sdk.display import shortened
@@ -17,8 +17,17 @@ def read_table(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, d
     """Yield the line on which each row begins, and the row's fields by column.
 
     Raises:
-        RecordError: not UTF-8 text, no header, a column that occurs twice, a row of another length than the header,
-            or a quote that does not end.
+        RecordError: as :func:`read_rows` and :func:`fields_of`.
+    """
+    for line, columns, row in read_rows(path, data, separator):
+        yield line, fields_of(path, line, columns, row)
+
+
+def read_rows(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield the line on which each row begins, the header, and the row.
+
+    Raises:
+        RecordError: not UTF-8 text, no header, a column that occurs twice, or a quote that does not end.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -38,11 +47,20 @@ def read_table(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, d
                 columns = row
                 if repeated := [name for name in columns if columns.count(name) > 1]:
                     raise RecordError(f"{path}: line {line}: column {shortened(repeated[0])} occurs twice; rename one")
-            elif len(row) != len(columns):
-                raise RecordError(f"{path}: line {line}: {len(row)} columns, but the header has {len(columns)}")
             else:
-                yield line, dict(zip(columns, row, strict=True))
+                yield line, columns, row
     except csv.Error as error:
         raise RecordError(f"{path}: line {start}: not a valid table: {shortened(str(error))}") from error
     if not columns:
         raise RecordError(f"{path}: line 1: has no header")
+
+
+def fields_of(path: Path, line: int, columns: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    """Return a row's fields by column.
+
+    Raises:
+        RecordError: the row is longer or shorter than the header.
+    """
+    if len(row) != len(columns):
+        raise RecordError(f"{path}: line {line}: {len(row)} columns, but the header has {len(columns)}")
+    return dict(zip(columns, row, strict=True))

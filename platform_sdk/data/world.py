@@ -55,7 +55,7 @@ def generate(spec: WorldSpec) -> World:
     """Generate the world of ``spec``.
 
     Raises:
-        UserError: the world is too small for the requested questions.
+        UserError: the world is too small for the requested questions or contexts.
     """
     rng = random.Random(f"world {spec.split} {spec.seed}")
     types = name_entities(spec, rng)
@@ -67,6 +67,8 @@ def generate(spec: WorldSpec) -> World:
         facts |= years
     triples = [Triple(head=x, relation=noun, tail=y) for (x, noun), y in facts.items()]
     questions = make_questions(spec, types, facts, rng)
+    if spec.context > len(passages):
+        raise UserError(f"world.context is {spec.context}, but the world has only {len(passages)} passages; lower it")
     if spec.context:
         # A separate random stream, so that contexts do not change the world and its questions.
         draw = random.Random(f"contexts {spec.split} {spec.seed}")

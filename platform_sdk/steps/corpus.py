@@ -25,7 +25,6 @@ class Outputs(StepOutputs):
 
 def run(inputs: Inputs) -> Finished[Outputs]:
     """Read a dataset in its official format, or generate it, and write it as records."""
-    from dataclasses import asdict
 
     from platform_sdk.config.dataset import DatasetSpec
     from platform_sdk.data.dataset import dataset_files, prepare
@@ -58,4 +57,4 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         outputs = Outputs(
             corpus_digest=made.passages, train_digest=made.train, eval_digest=made.eval, triples_digest=made.triples
         )
-        return Finished(outputs, data_card(run_dir), asdict(made))
+        return Finished(outputs, data_card(run_dir), made.model_dump())

@@ -96,6 +96,15 @@ def test_a_damaged_dump_names_its_line(tmp_path: Path) -> None:
         convert_wikidata(source, tmp_path / "kg.tsv", frozenset({"Q77"}))
 
 
+def test_a_damaged_archive_is_one_error(tmp_path: Path) -> None:
+    source = tmp_path / "dump.json.gz"
+    packed = bytearray(gzip.compress(dump()))
+    packed[20:50] = bytes(30)
+    source.write_bytes(packed)
+    with pytest.raises(RecordError, match=r"dump\.json\.gz: cannot be read: "):
+        convert_wikidata(source, tmp_path / "kg.tsv")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [

@@ -272,3 +272,17 @@ def test_contradictory_mixture_is_refused(content: dict[str, Any], message: str)
 def test_path_that_leads_to_no_file_is_one_error(data: Path, tmp_path: Path, path: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         prepare(spec(train=path), data, tmp_path / "run")
+
+
+def test_altered_digests_of_prepared_data_are_one_error(data: Path, tmp_path: Path) -> None:
+    prepare(spec(), data, tmp_path)
+    path = tmp_path / "corpus/digests.json"
+    path.write_text(path.read_text().replace('"counts"', '"count"'))
+    with pytest.raises(UserError, match=r"digests\.json: counts: Field required, so it was altered"):
+        prepare(spec(), data, tmp_path)
+
+
+def test_world_with_fewer_passages_than_a_context_is_refused(tmp_path: Path) -> None:
+    world = WorldSpec(entities=103, context=103, train_questions=3, eval_questions=3, comparisons=0)
+    with pytest.raises(UserError, match=r"world\.context is 103, but the world has only 101 passages; lower it"):
+        prepare(DatasetSpec(format="world", world=world), None, tmp_path)

@@ -81,6 +81,7 @@ def test_licence_changes_no_digest_of_the_data(tmp_path: Path) -> None:
         ("---\nlicense: other\n---\n", "unknown"),
         ("---\nlicense: [broken\n---\n", "unknown"),
         ("---\ntags: [qa]\n---\n", "unknown"),
+        ("---\ntags: [a---b]\nlicense: mit\n---\n", "mit"),
     ],
 )
 def test_model_has_the_licence_of_its_card(tmp_path: Path, card: str | None, licence: str) -> None:

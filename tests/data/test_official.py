@@ -241,6 +241,20 @@ def test_skipping_lists_every_record_left_out(tmp_path: Path) -> None:
     assert "answer: Expected `str`" in loaded.skipped[1]
 
 
+def test_row_of_another_length_is_skipped_alone(tmp_path: Path) -> None:
+    path = tmp_path / "popqa.tsv"
+    path.write_text('id\tquestion\tpossible_answers\n1\tWho?\t["Ann"]\n2\tWhere?\n3\tWhen?\t["1901"]\n')
+    loaded = load_questions(path, "popqa", skip_invalid=True)
+    assert [question.text for question in loaded.questions] == ["Who?", "When?"]
+    assert loaded.skipped == [f"{path}: line 3: 2 columns, but the header has 3"]
+
+
+def test_equal_questions_with_ids_that_their_format_does_not_read_are_numbered(tmp_path: Path) -> None:
+    records = [{"id": f"test_{n}", "question": "who?", "answer": [answer]} for n, answer in enumerate("ab")]
+    first, second = load_questions(write(tmp_path / "nq.jsonl", records, lines=True), "nq").questions
+    assert second.id == f"{first.id}-1"
+
+
 REAL = {
     "hotpotqa/hotpot_train.json": ("hotpotqa", 300),
     "hotpotqa/hotpot_dev.json": ("hotpotqa", 100),
