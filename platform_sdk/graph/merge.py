@@ -9,13 +9,15 @@ during extraction, so that a graph does not depend on the order of adding passag
 * a ``span`` is the title that has its name (rule ``title``), else the only title that has its name before a bracket
   (``alias``, e.g. *Oslo* of *Oslo (band)*), else a new entity (``span``);
 * a ``phrase`` is linked alike, and dropped if there is no such title;
-* both also mention the longest titles of two or more words inside them (``within``).
+* those of 3 to 12 words that are no title also mention the longest titles of two or more words inside them
+  (``within``).
 
 A fact without a passage (a triple) gets the passage whose title is its first entity, if any.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import logging
 import shutil
@@ -87,7 +89,7 @@ def merge(
         db.execute(MACROS)
         _load_titles(db, titles)
         db.execute(TITLES)
-        db.execute(FACTS, {"paths": [str(path) for path in extractions]})
+        db.execute(FACTS, {"paths": [glob.escape(str(path)) for path in extractions]})  # DuckDB reads them as patterns
         db.execute(MALFORMED_RECORDS)
         chunks = _number(db, "SELECT count(DISTINCT chunk) FROM facts")
         for stage, statements in (("hyperedges", HYPEREDGES), ("links", LINKS), ("entities", ENTITIES)):

@@ -43,7 +43,7 @@ class Encoder(ABC):
 
     Attributes:
         name: the encoder's name in the recipe.
-        digest: SHA-256 (hex) of everything that affects a passage's vector: weights, tokenizer, prefix.
+        digest: SHA-256 (hex) of the weights, the tokenizer, the modules and the passage prefix.
         dimension: the number of components of a vector.
         prefixes: prefixes of queries and of passages.
     """

@@ -329,7 +329,8 @@ def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
     if "vector" in client.list_indexes(name):
         found: dict[str, Any] = client.describe_index(name, "vector")
         found |= found.get("params") or {}
-        if all(str(found.get(key)) == str(value) for key, value in wanted.items()):
+        # lower(): a server answers "true" for True.
+        if all(str(found.get(key)).lower() == str(value).lower() for key, value in wanted.items()):
             return
         if spec.backend == "server":  # others may be searching it
             raise UserError(

@@ -136,7 +136,7 @@ class RemoteRetriever(Retriever):
         while True:
             try:
                 answer = self._client.request(method, route, **content)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 if (refusal := untrusted(error, self._url, AUTHORITY)) is not None:
                     raise refusal from error
                 patience.wait(f"{type(error).__name__}: {error}")

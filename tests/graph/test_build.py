@@ -358,3 +358,13 @@ def test_model_extracts_facts_and_its_malformed_lines_are_kept_aside(
     assert sorted(line["record"] for line in lines) == 2 * ["entity<|>Oslo<|>city"] + 2 * ["nonsense"]
     assert build(run, spec).graph.digest == graph.digest
     assert len(loads) == 1
+
+
+@pytest.mark.parametrize("name", ["g[1]x", "g?x", "g*"])
+def test_graph_in_a_folder_with_a_pattern_for_its_name_has_its_own_passages(
+    prepare_run: PrepareRun, tmp_path: Path, name: str
+) -> None:
+    wanted = build(prepare_run("g"), GraphSpec()).graph
+    other = prepare_run("g1x", [Passage(id="p", title="Zed", text="Zed was born in Paris.")])
+    build(other, GraphSpec())
+    assert edges(build(prepare_run(name), GraphSpec()).graph) == edges(wanted)

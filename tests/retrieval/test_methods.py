@@ -21,13 +21,14 @@ from platform_sdk.config.environment import ENVIRONMENTS
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.data.corpus import Corpus
 from platform_sdk.record_files import write_jsonl
-from platform_sdk.records import Evidence, Question, Source, Triple
+from platform_sdk.records import Evidence, Passage, Question, Source, Triple
 from platform_sdk.retrieval import index
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
-from platform_sdk.retrieval.method import load_method
+from platform_sdk.retrieval.method import NoSettings, load_method
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up, run
@@ -302,3 +303,18 @@ def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, embedding
     asked = Question(id="q", text="Where?", answers=("Oslo",), dataset="test", gold_triples=(gold,))
     with build_retriever("2wiki-kg", tmp_path, embeddings.spec()) as retriever:
         assert measure_recall(retriever, ("head", "question_id"), [asked], (5,)).at == {5: 1.0}
+
+
+def test_question_of_both_parts_with_different_passages_is_refused(tmp_path: Path) -> None:
+    def question(city: str) -> Question:
+        return Question(
+            id="1", text="Where?", answers=(city,), dataset="world",
+            context=(Passage(id=city, title="A", text=f"A is in {city}."),),
+        )  # fmt: skip
+
+    parts = {"train": question("Oslo"), "eval": question("Rome")}
+    Corpus([passage for part in parts.values() for passage in part.context]).save(tmp_path / "corpus/passages.jsonl")
+    for part, asked in parts.items():
+        write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [asked])
+    with pytest.raises(UserError, match="question 1 is in dataset.train and in dataset.eval with different passages"):
+        load_method("contexts").load(tmp_path, NoSettings())

@@ -44,7 +44,12 @@ class Contexts(RetrievalMethod[ContextMaterial, NoSettings]):
                     "so that the corpus is made of the questions' own passages"
                 )
             if own:
-                by_question[question.id] = sorted(rows[passage] for passage in own)
+                listed = sorted(rows[passage] for passage in own)
+                if by_question.setdefault(question.id, listed) != listed:
+                    raise UserError(
+                        f"question {question.id} is in dataset.train and in dataset.eval with different passages; "
+                        "give each question its own id"
+                    )
         return ContextMaterial(corpus.digest, corpus.passages, by_question)
 
     def refusal(self, material: ContextMaterial, request: SearchRequest) -> str | None:

@@ -42,7 +42,7 @@ class Batcher:
     """Batched searches of one collection.
 
     Args:
-        search: ``retriever.search``; called in ``executor``, one call at a time.
+        search: returns the evidence of requests that were checked; called in ``executor``, one call at a time.
         queue: the most queries that may wait.
         batch: the most queries of one call; a larger request gets a separate call.
         observe: called with the number of queries of every call.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.refusals import RequestError, invalid
 from platform_sdk.retrieval.wire import MAX_BYTES, MAX_CHARACTERS, MAX_HITS, Query, Whole
+
+log = logging.getLogger(__name__)
 
 PATH = "/mcp"
 DEFAULT_HITS = 5
@@ -82,6 +85,11 @@ class McpTool:
         except RequestError as error:
             self._metrics.errors.labels(error.code).inc()
             return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
+        except Exception as error:  # its text is for the service's log only, as over HTTP: it may name paths
+            log.exception("a search over MCP failed")
+            self._metrics.errors.labels("internal").inc()
+            text = f"{type(error).__name__}; see the service's log"
+            return CallToolResult(content=[TextContent(text=text)], is_error=True)
         texts = [f"{item.title}\n{item.text}" if item.title else item.text for item in found]
         results = [item.model_dump(mode="json") for item in found]
         content = [TextContent(text=text) for text in texts]
