@@ -117,6 +117,21 @@ def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) 
     ]
 
 
+def test_phases_are_in_the_order_of_time(tmp_path: Path) -> None:
+    run_dir = make_offline_run(tmp_path)
+    (run_dir / "iteration-02").rename(run_dir / "iteration-100")
+    (run_dir / "warmup").rename(run_dir / "teaching")
+    write_evaluation(run_dir, "eval-iteration-100", 7)
+    (run_dir / "iteration-99").mkdir()
+    (run_dir / "iteration-99" / "figures.json").write_text('{"sampling_seconds": 7.0}')
+    other = sealed(make_online_run(tmp_path))
+    found = compare([sealed(run_dir), other]).runs[0].evaluations
+    # 20 s of teaching, 30 s of iteration 1, 7 s of iteration 99, 30 s of iteration 100
+    assert [(one.phase, one.cost.seconds) for one in found] == [
+        ("eval-start", 0), ("eval-iteration-01", 50), ("eval-iteration-100", 87), ("eval-final", 87),
+    ]  # fmt: skip
+
+
 def test_scores_are_paired_by_question(runs: tuple[Path, Path]) -> None:
     found = compare(runs)
     assert [difference.metric for difference in found.differences] == ["em", "f1", "format", "reward"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,3 +140,32 @@ def test_evaluation_adds_greedy_scores_and_is_not_repeated(tmp_path: Path) -> No
         }
         assert json.loads((tmp_path / phase / "predictions-greedy-world.json").read_text())["answer"] == {}
     assert run("eval-final") == final
+
+
+def test_finished_scores_are_accepted_on_a_cpu_with_other_last_bits(tmp_path: Path) -> None:
+    outcome, questions = (
+        tmp_path / "scores.json",
+        [q.model_copy(update={"id": f"q{n}"}) for n, q in enumerate(QUESTIONS * 80)],
+    )
+
+    def run() -> EvaluationResult:
+        @contextmanager
+        def open_sampler() -> Iterator[RolloutSampler]:
+            with RolloutSampler(tmp_path / "rollouts.jsonl", Speaker(), Idle(), 2) as sampler:  # type: ignore[arg-type]
+                yield sampler
+
+        def scored(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+            return [{"recall": number % 3 / 3} for number, _ in enumerate(rollouts)]
+
+        return evaluate(open_sampler, questions, scored, outcome=outcome, inputs="a", seed=0, shown=("recall",))
+
+    run()
+    scores = json.loads(outcome.read_text())
+    interval = scores["metrics"]["recall"]
+    for low, accepted in ((math.nextafter(interval["low"], 1.0), True), (interval["low"] + 0.001, False)):
+        outcome.write_text(json.dumps(scores | {"metrics": {"recall": interval | {"low": low}}}))
+        if accepted:
+            assert run().metrics == {"recall": interval["value"]}
+        else:
+            with pytest.raises(UserError, match=r"metrics\.recall was altered"):
+                run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -176,12 +177,14 @@ def _is_phase(folder: Path) -> bool:
     return any((folder / name).is_file() for name in files)
 
 
-def _rank(name: str) -> tuple[int, str]:
+def _rank(name: str) -> tuple[int, int, str]:
+    """Return a key that sorts phases by time: those without a number (teaching) come before the iterations."""
     if name in FIRST_PHASES:
-        return FIRST_PHASES.index(name), name
+        return FIRST_PHASES.index(name), 0, name
     if name == FINAL:
-        return len(FIRST_PHASES) + 1, name
-    return len(FIRST_PHASES), name
+        return len(FIRST_PHASES) + 1, 0, name
+    number = re.search(r"\d+$", name)
+    return len(FIRST_PHASES), int(number[0]) if number else 0, name
 
 
 def _phase(folder: Path) -> Phase:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Any
 
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase
@@ -15,7 +16,7 @@ EVALUATION = "eval-"
 
 @dataclass(frozen=True)
 class Expenditure:
-    """Cost in seconds, rollouts, trajectories and tokens, without evaluations and engine starts.
+    """Cost in seconds, rollouts, trajectories and tokens, without evaluations, engine starts and EviPath's synthesis.
 
     ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, for all roles, each counted
     as often as it was selected or sampled for training. ``credit_seconds`` and ``credit_tokens``, sampled or scored,
@@ -101,8 +102,9 @@ def course_of(content: Content) -> Course:
     ends = {stage.name: number for number, stage in enumerate(stages, start=1)}
     ends |= {name.removeprefix(EVALUATION): len(before) for name in (START, "eval-warmup")}
     ends |= {UNTRAINED.removeprefix(EVALUATION): 0, FINAL.removeprefix(EVALUATION): len(stages)}
+    sums = list(accumulate((stage.spent for stage in stages), initial=Expenditure()))
     points = [
-        Point(phase.name, max(0, end - len(before)), total(stages[:end]), phase.scores)
+        Point(phase.name, max(0, end - len(before)), sums[end], phase.scores)
         for phase in content.phases
         if phase.scores is not None and (end := ends.get(phase.name.removeprefix(EVALUATION))) is not None
     ]
