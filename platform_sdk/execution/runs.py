@@ -45,7 +45,7 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
     with locked(run_dir):
         # The path of the data may differ between machines; the content is compared next.
         claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
-        if not _has_the_data(recipe, run_dir):
+        if not has_the_data(recipe, run_dir):
             return None
         since = complete_since(run_dir, [task.id for task in recipe.plan])
         if since is not None and not is_delivered(run_dir):
@@ -69,10 +69,15 @@ def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool
     opened = open_run(run_dir, altered=altered)
     if not opened.altered:
         claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
-    return opened.finished and _has_the_data(recipe, run_dir)
+    try:
+        return opened.finished and has_the_data(recipe, run_dir)
+    except UserError as error:
+        if error.code not in ("dataset.no-data-dir", "dataset.no-file"):
+            raise
+        return opened.finished  # results can be read where the data is not
 
 
-def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
+def has_the_data(recipe: Recipe, run_dir: Path) -> bool:
     """Return True if the recipe's data files equal the prepared ones; a recipe may have none."""
     prepared = RunDir(run_dir).corpus_digests
     if "dataset" not in recipe.parameters or not prepared.is_file():

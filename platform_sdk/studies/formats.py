@@ -97,13 +97,14 @@ def latex(table: StudyTable) -> str:
     rows = [" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in [head, *lines(table)]]
     parts = [f"\\begin{{tabular}}{{{columns}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule",
              r"\end{tabular}"]  # fmt: skip
-    return "\n".join([*(f"% {line}" for line in (table.title, *notes(table))), *parts]) + "\n"
+    comments = (" ".join(text.split()) for text in (table.title, *notes(table)))
+    return "\n".join([*(f"% {comment}" for comment in comments), *parts]) + "\n"
 
 
 def comma_separated(table: StudyTable) -> str:
     """Write a line per cell and metric with full precision, after a comment for each altered file."""
     out = io.StringIO()
-    out.writelines(f"# Warning: {report}\n" for report in table.altered)
+    out.writelines(f"# Warning: {' '.join(report.split())}\n" for report in table.altered)
     writer = csv.writer(out, lineterminator="\n")
     paired = ("difference", "difference_low", "difference_high", "p_value", "difference_estimator")
     head = ("metric", "seeds", "n", "mean", "low", "high", "estimator", *paired, "published")
@@ -149,7 +150,7 @@ class _Column(NamedTuple):
 
 
 def _columns(table: StudyTable) -> dict[str, list[_Column]]:
-    """Return the columns of each metric that have a value in some row."""
+    """Return the columns of each metric."""
     return {metric: _of_metric(table, metric) for metric in table.metrics}
 
 

@@ -58,7 +58,7 @@ class StudyDocument(Struct):
     average: str | None = Field(
         None, description="axis, e.g. of worlds, over which the table also averages the differences to the baseline"
     )
-    published: tuple[dict[str, str | float], ...] = Field(
+    published: tuple[dict[str, str | int | float], ...] = Field(
         (),
         description="a row for each cell: its levels, and the paper's values, in percent except for counts",
     )
@@ -91,6 +91,9 @@ class StudyDocument(Struct):
                 raise ValueError(f"published: {words[0]} must be a number, not {row[words[0]]!r}")
             if missing := self.axes.keys() - row.keys():
                 raise ValueError(f"published: a row lacks {', '.join(sorted(missing))}")
+        every = [level for levels in self.axes.values() for level in levels.values()]
+        if any("seed" in settings for settings in (self.settings, *(level.settings for level in every))):
+            raise ValueError("settings: set the seeds in seeds")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: contains a seed twice")
         return self
@@ -152,7 +155,8 @@ class Study:
     def published(self, place: Place, metric: str) -> float | None:
         """Return the published value of a metric, as printed in the paper."""
         levels = dict(zip(self.document.axes, place, strict=True))
-        row = next((row for row in self.document.published if levels.items() <= row.items()), {})
+        rows = self.document.published
+        row = next((row for row in rows if all(str(row[axis]) == level for axis, level in levels.items())), {})
         value = row.get(metric)
         return None if value is None else float(value)
 
@@ -170,13 +174,16 @@ def load_study(
 
     Raises:
         ConfigError: with every problem of the study or of its first cell that has any.
-        UserError: a cell needs the model of a cell that is missing or needs one itself, or models in two parameters.
+        UserError: a cell needs the model of a cell that is missing or needs one itself, or models in two parameters; or
+            an override sets the seed.
     """
+    if any(text.startswith("seed=") for text in overrides):
+        raise UserError("--set seed: set the seeds in the study's file, in seeds")
     path = own_or_shipped(path)
     document = read_as(StudyDocument, path)
     cells: dict[tuple[Place, int], Cell] = {}
     places = list(places_of(document))
-    needing = [place for place in places if any(level.model_of for level in levels_of(document, place))]
+    needing = [place for place in places if _needs_a_model(document, place)]
     for place in [*(place for place in places if place not in needing), *needing]:
         for seed in document.seeds:
             cells[place, seed] = _cell(path, document, place, seed, folder, overrides, variables, cells)
@@ -194,6 +201,10 @@ def places_of(document: StudyDocument) -> Iterator[Place]:
 def levels_of(document: StudyDocument, place: Place) -> list[Level]:
     """Return the levels of a combination."""
     return [levels[name] for levels, name in zip(document.axes.values(), place, strict=True)]
+
+
+def _needs_a_model(document: StudyDocument, place: Place) -> bool:
+    return any(level.model_of for level in levels_of(document, place))
 
 
 def _cell(
@@ -224,7 +235,7 @@ def _cell(
     if other and not any(text.startswith(f"{parameter}=") for text in overrides):
         names = zip(document.axes, place, strict=True)
         source = tuple(other.get(axis, level) for axis, level in names)
-        if (source, seed) not in cells:
+        if (source, seed) not in cells or _needs_a_model(document, source):
             raise UserError(
                 f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is excluded or itself has a "
                 "model_of; name a cell that is trained"

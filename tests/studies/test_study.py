@@ -96,6 +96,15 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
         assert cells["out", size].recipe.parameters["model"] == f"run:{cells['in', size].run_dir}"
 
 
+@pytest.mark.parametrize("names", [["a", "b", "c"], ["a", "c", "b"]])
+def test_model_of_a_cell_that_has_another_cells_model_is_refused(tmp_path: Path, names: list[str]) -> None:
+    levels = {"a": {}, "b": {"model_of": {"step": "a"}}, "c": {"model_of": {"step": "b"}}}
+    axes = {"step": {name: levels[name] for name in names}}
+    recipe = str(ROOT / "pipelines/mygo/world.yaml")
+    with pytest.raises(UserError, match="c: model_of names b, which is excluded or itself has a model_of"):
+        load_study(write_study(tmp_path, recipe=recipe, settings={}, axes=axes, seeds=[4]), tmp_path)
+
+
 def test_a_level_names_the_parameter_that_gets_another_cells_model(tmp_path: Path) -> None:
     axes: dict[str, Any] = {
         "paths": {
@@ -210,6 +219,7 @@ def test_cell_with_another_cells_model_is_submitted_when_that_run_has_succeeded(
             },
             r"high · 5: its levels have different model_parameter \(judge, model\)",
         ),
+        ({"settings": {"seed": 5}}, "settings: set the seeds in seeds"),
         ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
     ],
 )
@@ -245,6 +255,18 @@ def test_cells_of_world_baselines_decode_answers_alike(tmp_path: Path, monkeypat
     monkeypatch.chdir(ROOT)
     cells = load_study(ROOT / "studies/world-baselines.yaml", tmp_path).cells
     assert {cell.recipe.parameters["evaluation"]["temperature"] for cell in cells} == {0.0}
+
+
+def test_seed_of_a_command_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="set the seeds in the study's file"):
+        load_study(write_study(tmp_path), tmp_path, ["seed=3"])
+
+
+def test_published_values_are_found_by_levels_that_look_like_numbers(tmp_path: Path) -> None:
+    axes = {"rate": {0.5: {}, "1.0": {"settings": {"rate": 0.9}}, 2: {"settings": {"rate": 0.8}}}}
+    rows = [{"rate": 0.5, "em": 40}, {"rate": "1.0", "em": 50}, {"rate": 2, "em": 60}]
+    study = load_study(write_study(tmp_path, axes=axes, published=rows), tmp_path)
+    assert [study.published(place, "em") for place in study.places] == [40, 50, 60]
 
 
 def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> None:
