@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from platform_sdk.cli.altered import AlteredOption, warn
-from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.output import say, say_json, text_argument
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal
 
@@ -67,7 +66,7 @@ def ask(
     attempt = answer(opened, question, temperature=temperature, seed=seed, entities=entities, passages=passages)
     if as_json:
         facts = {"run": str(run_dir), "before": before, "altered": opened.opened.altered}
-        say(json.dumps(facts | content(attempt), ensure_ascii=False))
+        say_json(facts | content(attempt))
         return
     for note in attempt.notes:
         say(f"note: {note}", err=True)

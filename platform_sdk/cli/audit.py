@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.output import say, say_json, text_argument
 from platform_sdk.cli.runs import RUNS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def audit(
     if output is not None:
         write_output(output, build_audit(result, graph))
     if as_json:
-        typer.echo(result.model_dump_json(indent=1))
+        say_json(result, indent=1)
     else:
         _print(result)
     raise typer.Exit(exit_status(result.verifications))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.altered import AlteredOption, warn
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
@@ -53,7 +54,7 @@ def compare(
     if output is not None:
         write_output(output, build_comparison(comparison))
     if as_json:
-        typer.echo(comparison.model_dump_json(indent=1))
+        say_json(comparison, indent=1)
         return
     if comparison.pair:
         _print_pair(comparison)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from platform_sdk.cli.altered import AlteredOption, warn
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.run import SetOption, run_recipe, show_plan
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.config.source import assignment
@@ -66,7 +66,7 @@ def evaluate(
 
     run = find_local_run(model, RUNS)
     reports: tuple[str, ...] = ()
-    trained = None
+    trained, weights = None, ""
     if recipe is None:
         if run is None:
             raise UserError(
@@ -80,6 +80,7 @@ def evaluate(
         if not dry_run:
             opened.require_finished()
         trained = trained_in(opened) if opened.finished else None
+        weights = next((e.digests["weights"] for e in reversed(opened.entries) if "weights" in e.digests), "")
         # Steps refuse an altered run, so they get the path of its model.
         if reports and (path := trained or _first_model(opened.recipe)):
             model_overrides = [assignment("model", str(path))]
@@ -93,7 +94,10 @@ def evaluate(
             raise UserError(f"--dataset {dataset}: must look like FORMAT=FILE, e.g. musique=musique_ans_dev.jsonl")
         model_overrides.append(assignment("dataset", {"format": format, "eval": file}))
     loaded = _only_evaluating(recipe, [*model_overrides, *(overrides or ())])
-    run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
+    evaluated = loaded.resolved()
+    if weights:  # the path names a run, which may be made again with other settings
+        evaluated |= {"weights": weights}
+    run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(evaluated)[:12]}"
     if dry_run:
         show_plan(loaded, run_dir, as_json, reports)
         return
@@ -103,7 +107,7 @@ def evaluate(
     result, _ = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
     result = replace(result, scores=result.scores[-1:])  # without training, the first scores equal the last
     if as_json:
-        typer.echo(json.dumps(asdict(result) | {"altered": reports}, indent=1))
+        say_json(asdict(result) | {"altered": reports}, indent=1)
     elif not quiet:
         from platform_sdk.cli.progress import print_outcome
 

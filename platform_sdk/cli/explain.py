@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.follow import HostOption, NamespaceOption, find_remote_run, local_run
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from platform_sdk.diagnosis.explain import Explanation
@@ -52,7 +52,7 @@ def explain(
         write_text(save, known.model_dump_json(indent=1, exclude_defaults=True) + "\n")
     explained = explain_facts(known)
     if as_json:
-        typer.echo(explained.model_dump_json(indent=1))
+        say_json(explained, indent=1)
     else:
         _print(explained)
     raise typer.Exit(0 if explained.well else 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
@@ -241,7 +242,7 @@ def cancel(
     deleted = cancel_run(server, found, jobs, messages.append if as_json else say)
     _close_tracked(look(server, found, None))
     if as_json:
-        typer.echo(json.dumps({"run": found.run_id, "said": messages, "deleted": deleted}))
+        say_json({"run": found.run_id, "said": messages, "deleted": deleted})
         return
     for name in deleted:
         say(f"deleted {name}")

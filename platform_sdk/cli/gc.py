@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.follow import HostOption
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.access import HOST
@@ -71,7 +71,7 @@ def gc(
         records = [asdict(orphan) for orphan in reaped] + [
             asdict(workflow) | {"kind": "Workflow"} | deleted for workflow in lost
         ]
-        typer.echo(json.dumps(records))
+        say_json(records)
     else:
         _print(reaped, lost, dry_run=dry_run, workflows=workflows)
         if not reaped and not lost and failure is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.output import say, say_json, text_argument
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.errors import UserError
 
@@ -83,7 +82,7 @@ def lineage(
     if html is not None:
         write_output(html, build_page(target, branches, down=down))
     if as_json:
-        typer.echo(json.dumps(_content(target, starts, part, down=down), indent=1))
+        say_json(_content(target, starts, part, down=down), indent=1)
     elif mermaid:
         say(flowchart(part))
     elif openlineage:
@@ -109,7 +108,7 @@ def _print_uses(folder: Path, question: str, passage: str, *, as_json: bool) -> 
     graph = read_graph(folder)
     found = find_uses(folder, graph, question=text_argument(question, "--question"), passage=passage)
     if as_json:
-        typer.echo(found.model_dump_json(indent=1))
+        say_json(found, indent=1)
         return
     for use in found.uses:
         say(f"{use.relation}: {graph.nodes[use.model]} ({use.run}: {use.step}, {use.records} rollouts in {use.file})")

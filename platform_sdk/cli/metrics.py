@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from platform_sdk.cli.altered import AlteredOption, warn
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.terminal import Terminal, say
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def metrics(
             result |= {"n": scores.n, "intervals": bounds}
         if per_question:
             result["per_question"] = scores.per_question()
-        typer.echo(json.dumps(result))
+        say_json(result)
     else:
         _print_tables(dataset, scores, bounds, per_question)
 

@@ -1,15 +1,17 @@
 """Output streams of the command line, plain text output, and arguments in any locale.
 
-All text is printed by ``say`` or ``Terminal``, which escape control characters.
+Text is printed by ``say`` or ``Terminal`` and JSON by ``say_json``; all three escape control characters.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import sys
 from contextlib import suppress
+from typing import Any
 
 import typer
 
@@ -50,6 +52,17 @@ def close_streams() -> None:
 def say(text: object, *, err: bool = False) -> None:
     """Print text without control characters and passwords in URLs."""
     typer.echo(printable(without_credentials(str(text))), err=err)
+
+
+def say_json(content: Any, *, indent: int | None = None) -> None:
+    """Print a JSON document; all characters but ASCII are escaped, control characters too.
+
+    Args:
+        content: plain values, or a pydantic model, whose infinite numbers become null.
+        indent: spaces of a level; without it the document is one line.
+    """
+    plain = json.loads(content.model_dump_json()) if hasattr(content, "model_dump_json") else content
+    typer.echo(json.dumps(plain, indent=indent))
 
 
 def text_argument(text: str, what: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.cli.run import RecipeArgument, SetOption
 from platform_sdk.errors import UserError
 
@@ -72,7 +72,7 @@ def plan(
         if not as_json:
             _print(planned)
     if as_json:
-        typer.echo(planned.model_dump_json(indent=1))
+        say_json(planned, indent=1)
     else:
         for problem in planned.problems:
             say(f"problem: {problem}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.application import Application
-from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.output import say, say_json, text_argument
 from platform_sdk.cli.run import RecipeArgument, SetOption
+from platform_sdk.cli.search import check_same_data
 from platform_sdk.config.source import ConfigError
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ def check(
     transformers_logging.disable_progress_bar()
     with ExitStack() as opened:
         folder = workdir or Path(opened.enter_context(TemporaryDirectory(prefix="hopforge-check-")))
+        check_same_data(loaded, folder)
         session = run_session(loaded, folder, text)
     if as_json:
-        say(json.dumps({"recipe": str(loaded.path)} | session.facts(), ensure_ascii=False, indent=1))
+        say_json({"recipe": str(loaded.path)} | session.facts(), indent=1)
     else:
         show(session)
     if session.problems:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from platform_sdk.cli.follow import HostOption, watch
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.run import RecipeArgument, SetOption
 from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
@@ -72,7 +72,10 @@ def submit(
         say(note, err=True)
     if dry_run:
         _refuse_impossible(loaded, place, namespace)
-        typer.echo(json.dumps({"recipe": str(recipe), "tasks": tasks}) if as_json else f"{recipe}: ok ({tasks} tasks)")
+        if as_json:
+            say_json({"recipe": str(recipe), "tasks": tasks})
+        else:
+            say(f"{recipe}: ok ({tasks} tasks)")
         return
 
     from platform_sdk.kubeflow.remote.connection import Server
@@ -83,7 +86,7 @@ def submit(
     _refuse_impossible(loaded, place, server.namespace(namespace) or SYSTEM_NAMESPACE)
     made = submit_run(server, recipe, overrides or (), place, namespace=namespace, experiment=experiment)
     if as_json:
-        typer.echo(json.dumps(asdict(made)))
+        say_json(asdict(made))
     else:
         say(f"run:        {made.run}\n            {made.run_url}")
         say(f"experiment: {made.experiment}\n            {made.experiment_url}")
@@ -170,7 +173,7 @@ def upload(
             state = "uploaded" if version.new else "existing"
             say(f"{version.pipeline}: {version.version} {state}  {version.version_url}")
     if as_json:
-        typer.echo(json.dumps(done))
+        say_json(done)
 
 
 def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
@@ -194,7 +197,7 @@ def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
 
 def _print_forms(catalogue: dict[str, list[Recipe]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in catalogue.items()]))
+        say_json([_as_json(name, recipes) for name, recipes in catalogue.items()])
         return
     from rich.markup import escape
     from rich.padding import Padding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.cli.run import run_recipe
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.errors import UserError
@@ -62,7 +61,7 @@ def reproduce(
     found = compared(run_dir, output)
     if as_json:
         content = {"equal": found.equal, "first": found.first.step if found.first else None, **found.model_dump()}
-        typer.echo(json.dumps(content, indent=1))
+        say_json(content, indent=1)
     else:
         _print(found)
     raise typer.Exit(0 if found.equal else 1)

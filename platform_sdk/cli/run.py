@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.config.source import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -187,4 +186,4 @@ def schema(
 
 
 def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=1))
+    say_json(content, indent=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.altered import AlteredOption, warn
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.config.errors import UserError
 from platform_sdk.run_dir import RunDir
 
@@ -48,8 +47,9 @@ def runs(
                 say(f"warning: run {run_dir.name} is not listed: {error}", err=True)
         rows.sort(key=lambda row: row.started, reverse=True)
     if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+        say_json([asdict(row) for row in rows], indent=1)
         return
+    from rich.markup import escape
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
@@ -62,8 +62,8 @@ def runs(
     table.add_column("weights", no_wrap=True)
     for row in rows:
         table.add_row(
-            row.name,
-            row.recipe,
+            escape(row.name),
+            escape(row.recipe),
             row.started.removesuffix("+00:00").replace("T", " "),
             row.status.lower(),
             "–" if row.iterations is None else str(row.iterations),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.run import SetOption
 
 
@@ -32,4 +32,4 @@ def score(
     loaded = load_recipe(recipe, overrides or ())
     method = load_method(loaded.pipeline.document.method)
     for scored in method.score_responses(loaded.settings("agent"), gold, responses):
-        typer.echo(json.dumps(scored))
+        say_json(scored)

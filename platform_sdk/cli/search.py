@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.output import say, say_json, text_argument
 from platform_sdk.cli.terminal import Terminal
 from platform_sdk.config.errors import UserError
 from platform_sdk.run_dir import RunDir
@@ -76,7 +75,7 @@ def search(
             "query_entities": results[0].query_entities or () if results else (),
             "evidence": [_shown(result) for result in results],
         }
-        typer.echo(json.dumps(content))
+        say_json(content)
         return
     from rich.markup import escape
     from rich.table import Table
@@ -144,7 +143,7 @@ def recall(
             for facts, recall in results
         ]
     if as_json:
-        typer.echo(json.dumps(compared[0] if methods is None else {"methods": compared}))
+        say_json(compared[0] if methods is None else {"methods": compared})
         return
     _print_recall(compared)
 
@@ -279,16 +278,28 @@ def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
     Raises:
         UserError: the directory contains a run on other data, or a run with altered files.
     """
-    from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.tracking.opened import contains_run, open_run
 
     run_dir = workdir or Path("runs") / recipe.name
-    if contains_run(run_dir):  # preparing other data would replace that run's data
-        existing = open_run(run_dir).recipe["parameters"]
-        changes = "\n".join(map(str, differences(existing.get("dataset"), recipe.parameters["dataset"], "dataset")))
-        if changes:
-            raise UserError(f"{run_dir} contains a run on other data; choose another --workdir.\n{changes}")
+    check_same_data(recipe, run_dir)
     data_dir = recipe.parameters["data_dir"]
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
     return run_dir
+
+
+def check_same_data(recipe: Recipe, run_dir: Path) -> None:
+    """Raise a UserError if a directory has a run on other data, which preparing this recipe's data would replace."""
+    from platform_sdk.config.differences import differences
+    from platform_sdk.execution.runs import has_the_data
+    from platform_sdk.tracking.opened import contains_run, open_run
+
+    if not contains_run(run_dir):
+        return
+    existing = open_run(run_dir).recipe["parameters"]
+    changes = "\n".join(map(str, differences(existing.get("dataset"), recipe.parameters["dataset"], "dataset")))
+    if changes:
+        raise UserError(f"{run_dir} contains a run on other data; choose another --workdir.\n{changes}")
+    if not has_the_data(recipe, run_dir):
+        raise UserError(
+            f"{run_dir} contains a run on other data files; choose another --workdir, or the run's own files"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import typer
 from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.follow import HostOption
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.remote import NamespaceOption, read_cluster
 from platform_sdk.cli.run import SetOption, run_recipe
 from platform_sdk.cli.runs import RUNS
@@ -113,7 +113,7 @@ def status(
             {"place": one.cell.place, "seed": one.cell.seed, "state": one.state, "run_dir": str(one.run_dir),
              "run": one.run, "error": one.error} for one in states
         ]  # fmt: skip
-        typer.echo(json.dumps({"study": loaded.name, "cells": rows}, indent=1))
+        say_json({"study": loaded.name, "cells": rows}, indent=1)
     else:
         shown = Table(box=None, header_style="bold", pad_edge=False)
         for title in (*loaded.document.axes, "seed", "state", "run"):
@@ -159,11 +159,13 @@ def table(
     made = tabulate(loaded, finished, altered=altered)
     warn(made.altered)
     text = write(made)
-    if output is None:
-        say(text.removesuffix("\n"))
-    else:
+    if output is not None:
         write_output(output, text)
         say(output)
+    elif as_json:
+        say_json(made, indent=1)
+    else:
+        say(text.removesuffix("\n"))
     _end_if_altered(states)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from platform_sdk.cli.output import say_json
 from platform_sdk.cli.search import JsonOption, RecipeOption, SetOption, WorkdirOption, prepared_run
 from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
@@ -35,6 +33,9 @@ def synthesize(
     from platform_sdk.record_files import check_digest, read_log
 
     loaded = load_recipe(recipe, overrides or ())
+    if "synthesis" not in loaded.parameters:
+        method = loaded.pipeline.document.method
+        raise UserError(f"{loaded.path}: method {method} has no synthesis; choose a recipe of the pipeline evipath")
     step = _step(loaded, prepared_run(loaded, workdir))
     carry = launch(step).carry
     if not (step.folder / EXAMPLES).is_file():  # removed after the step ended; restored from the drafts
@@ -43,29 +44,23 @@ def synthesize(
     figures = read_object(PhaseDir(step.folder).sample)["figures"]
     content = {**figures, "digest": carry["examples"], "folder": str(step.folder)}
     if as_json:
-        typer.echo(json.dumps(content))
+        say_json(content)
         return
     say("\n".join(f"{name}: {value}" for name, value in content.items()))
 
 
 def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
-    """Return the step ``synthesize`` of the recipe's pipeline.
-
-    Raises:
-        UserError: the recipe's method has no synthesis.
-    """
+    """Return the step ``synthesize`` of the recipe's pipeline."""
     from platform_sdk.agents.planner_messages import medium_of
     from platform_sdk.data.dataset import read_corpus, read_triples
     from platform_sdk.methods.launch import SampleStep
 
-    parameters, method = recipe.parameters, recipe.pipeline.document.method
-    if "synthesis" not in parameters:
-        raise UserError(f"{recipe.path}: method {method} has no synthesis; choose a recipe of the pipeline evipath")
+    parameters = recipe.parameters
     graph = medium_of(parameters["environment"]) == "kg"
     searched = read_triples(run_dir) if graph else read_corpus(run_dir)
     structs = {name: recipe.settings(name).model_dump(mode="json") for name in ("agent", "retrieval")}
     return SampleStep(
-        method=method,
+        method=recipe.pipeline.document.method,
         run_dir=run_dir,
         phase=PHASE,
         model=parameters["teacher_model"],

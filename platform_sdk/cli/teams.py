@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from platform_sdk.cli.application import Application
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.tracking.findings import UNCHECKED
 
 if TYPE_CHECKING:
@@ -20,11 +19,6 @@ MARKS = {"met": "✓", "unmet": "✗", "unseen": "?"}
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The teams file, as manifests/teams.yaml.")]
 
 teams = Application(no_args_is_help=True, help="Teams that share a cluster's GPUs.")
-
-
-@teams.callback()
-def _teams() -> None:
-    """Teams that share a cluster's GPUs."""
 
 
 @teams.command()
@@ -61,7 +55,7 @@ def render(
             err=True,
         )
     if as_json:
-        typer.echo(done.model_dump_json())
+        say_json(done)
         return
     count = len(done.written)
     changed = f"{count} {'file' if count == 1 else 'files'} written, {len(done.deleted)} deleted"
@@ -86,7 +80,7 @@ def check_(
 
     found = check_cluster(read_teams(file), Cluster.here())
     if as_json:
-        typer.echo(json.dumps([requirement.model_dump() for requirement in found]))
+        say_json([requirement.model_dump() for requirement in found])
     else:
         for requirement in found:
             what = f": {requirement.found}" if requirement.found else ""
@@ -124,7 +118,7 @@ def status(
     found = read_status(spec, Cluster.here())
     if as_json:
         hours = {} if usage is None else {"gpu_hours": usage.model_dump(mode="json")}
-        typer.echo(json.dumps(found.model_dump(mode="json") | hours))
+        say_json(found.model_dump(mode="json") | hours)
     else:
         _print_status(found)
         if usage is not None:

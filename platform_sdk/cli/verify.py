@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.output import say
+from platform_sdk.cli.output import say, say_json
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.errors import UserError
 
@@ -73,7 +72,7 @@ def verify(
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
-        typer.echo(json.dumps(content, indent=1))
+        say_json(content, indent=1)
     else:
         _print(results)
     if record:

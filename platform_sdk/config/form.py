@@ -142,6 +142,8 @@ def _schema_at(parameter: Parameter, path: Sequence[str]) -> dict[str, Any]:
         if part not in known:
             raise _BadField(f"is not a field: there is no {excerpt(part)}; {suggestion(part, known)}")
         field = known[part]
+        if field.exclude_if is not None:
+            raise _BadField("is left out of recipes at its default, so it cannot be in a form; name another field")
     bounds = {
         name: getattr(rule, attribute)
         for name, attribute, _ in _BOUNDS

@@ -160,10 +160,15 @@ class Wiring:
                 )
                 return None
             return FromParameter(name)
-        value = self.values[name]
+        value, model = self.values[name], declared[name].model()
         for depth, part in enumerate(fields):
             if value is UNKNOWN:
                 break
+            field = getattr(model, "model_fields", {}).get(part)
+            model = None if field is None else field.annotation
+            if isinstance(value, Mapping) and field is not None and field.exclude_if is not None and part not in value:
+                value = field.get_default(call_default_factory=True)  # recipes leave it out at its default
+                continue
             if not isinstance(value, Mapping) or part not in value:
                 known = suggestion(part, value) if isinstance(value, Mapping) else "that is not a struct"
                 self.problem(

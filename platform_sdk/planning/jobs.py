@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
 from typing import Any, get_origin
 
 from platform_sdk.config.cluster import ClusterSpec, bytes_of
@@ -125,7 +124,7 @@ def _placeholders(inputs: type[StepInputs]) -> dict[str, Any]:
 
 def _placeholder(annotation: Any) -> Any:
     kind = get_origin(annotation) or annotation
-    return "" if kind is Path or isinstance(kind, UnionType) else kind()
+    return "" if kind is Path else kind()
 
 
 def _trains_pair(task: Task, recipe: Recipe, run_dir: Path) -> bool:

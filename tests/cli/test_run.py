@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kfp import components
 
+from platform_sdk.cli.output import say_json
 from tests.commands import hopforge
 from tests.e2e.runs import ROOT
 from tests.kubeflow.toy import write_toy
@@ -122,3 +123,10 @@ def test_unknown_option_is_reported(recipe: Path) -> None:
     done = hopforge("run", recipe, "--sett", "a=b")
     assert done.returncode == 2
     assert "No such option" in done.stderr
+
+
+def test_json_output_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"text": "it\x92s a \x85 \x9b31m test\u202e"})
+    shown = capsys.readouterr().out
+    assert shown.isascii()
+    assert json.loads(shown) == {"text": "it\x92s a \x85 \x9b31m test\u202e"}

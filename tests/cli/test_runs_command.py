@@ -83,6 +83,11 @@ def test_runs_are_read_from_their_directories_without_mlflow(folder: Path) -> No
     assert (row["em_start"], row["em_final"], row["weights"], row["run_id"]) == (0.125, 0.5, WEIGHTS, None)
 
 
+def test_name_with_brackets_is_shown_whole(folder: Path) -> None:
+    (folder / "first").rename(folder / "my run [lora]")
+    assert "my run [lora]" in hopforge_runs(folder).stdout
+
+
 def test_run_whose_process_died_is_listed_as_killed(folder: Path) -> None:
     Journal(run_file(folder / "first")).append("started", name="first", delivery="follower")
     assert row_of(folder / "first").status == "KILLED"

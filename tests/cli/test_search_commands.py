@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
+from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.corpus import Corpus
+from platform_sdk.data.dataset import prepare
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import write_graph
 from platform_sdk.record_files import read_jsonl, write_jsonl
@@ -175,6 +177,27 @@ def test_workdir_of_a_run_on_other_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"contains a run on other data; choose another --workdir"):
         call("recall", "world-text.yaml", tmp_path, *WORLD)
     assert not (tmp_path / "corpus").exists()
+
+
+def test_data_of_a_run_on_other_files_are_kept(tmp_path: Path) -> None:
+    for name, city in (("a", "Oslo"), ("b", "Rome")):
+        (tmp_path / name).mkdir()
+        question = {
+            "question": "Where is A?",
+            "answers": [city],
+            "passages": [{"title": "A", "text": f"A is in {city}."}],
+        }
+        (tmp_path / name / "q.jsonl").write_text(json.dumps(question) + "\n")
+    run_dir = tmp_path / "run"
+    dataset = DatasetSpec(format="jsonl", eval=("q.jsonl",))
+    prepare(dataset, tmp_path / "a", run_dir)
+    recipe = {"parameters": {"dataset": dataset.model_dump(mode="json")}}
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    own = ("--set", "dataset={format: jsonl, eval: q.jsonl}", "--set", f"data_dir={tmp_path / 'b'}")
+    with pytest.raises(UserError, match="contains a run on other data"):
+        call("recall", "world-text.yaml", run_dir, *own)
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("k", ["two", "2;5"])

@@ -250,6 +250,18 @@ def test_group_that_waits_for_a_step_that_waits_for_it_is_refused(tmp_path: Path
     assert_problem(tmp_path, pipeline, "the steps wait for each other: both, iterations")
 
 
+def test_setting_that_recipes_leave_out_at_its_default_has_it_in_steps_and_is_in_no_form(tmp_path: Path) -> None:
+    world = "  world: {type: struct, description: A, schema: 'platform_sdk.config.world:WorldSpec', default: {}}\n"
+    pipeline = PIPELINE.replace("  spec:\n", f"{world}  spec:\n").replace(
+        "rate: ${parameters.rate}", "rate: ${parameters.world.years}"
+    )
+    path = write_toy(tmp_path, pipeline=pipeline)
+    for overrides, years in (([], 0), (["world.years=0.5"], 0.5)):
+        assert load_recipe(path, overrides).plan[0].inputs["rate"] == Constant(years)
+    form = pipeline.replace("run: {seed: seed", "run: {years: world.years, seed: seed")
+    assert_problem(tmp_path, form, "world.years is left out of recipes at its default")
+
+
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "iterations=101"))[-2:] == ["use-101", "last"]
 
