@@ -83,6 +83,23 @@ def test_a_trained_pair_replaces_both_models_of_its_recipe(tmp_path: Path, name:
     assert {"policy", "eval-start"} <= steps(str(run_dir))
 
 
+def test_run_that_was_made_again_has_an_evaluation_of_its_own(tmp_path: Path) -> None:
+    def directory(weights: str) -> str:
+        model = tmp_path / "warmup/model"
+        model.mkdir(parents=True, exist_ok=True)
+        (model / "model.safetensors").write_text(weights)
+        (tmp_path / "recipe.json").write_text(json.dumps(load_recipe(HOME / "pipelines/mygo/world.yaml").resolved()))
+        sealed(tmp_path)
+        files = seals.seal(tmp_path, [model])
+        manifest.record(tmp_path, f"{seals.STEP}train-warmup", {"weights": weights}, files)
+        Journal(step_file(tmp_path, "train-warmup")).append("model", path=str(model), digest=weights)
+        Journal(run_file(tmp_path)).append("ended", status="FINISHED")
+        arguments = ["evaluate", str(tmp_path), "--dry-run", "--json"]
+        return str(json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)["run_dir"])
+
+    assert directory("first") == directory("first") != directory("second")
+
+
 def test_a_run_of_an_own_pipeline_needs_its_recipe(tmp_path: Path) -> None:
     (tmp_path / "recipe.json").write_text(json.dumps({"pipeline": "one-search", "name": "x", "parameters": {}}))
     with pytest.raises(UserError, match=r"is a run of pipeline one-search, .* add --recipe FILE"):
