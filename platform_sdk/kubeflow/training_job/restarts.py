@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.kubeflow.training_job.failure import end_text
+from platform_sdk.processes.torchrun import NODE_LOST
 
 SIGNALLED = 128
 """Smallest exit code for which a PyTorchJob restarts a pod: 128 plus the number of the signal that ended it."""
@@ -48,7 +49,7 @@ class Restarts:
 
 
 def _failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the key and the description of each failure of a pod."""
+    """Yield the key and the description of each failure of a pod. A lost first node is that node's failure."""
     uid, status = pod["metadata"].get("uid", ""), pod.get("status", {})
     if status.get("reason") == "Evicted":
         yield uid, f"was evicted: {status.get('message', '')}"
@@ -56,5 +57,5 @@ def _failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for container in status.get("containerStatuses") or ():
         for when in ("lastState", "state"):
             ended = (container.get(when) or {}).get("terminated")
-            if ended and ended["exitCode"] >= SIGNALLED:
+            if ended and ended["exitCode"] >= SIGNALLED and ended["exitCode"] != NODE_LOST:
                 yield f"{uid} {container['name']} {ended.get('finishedAt')}", end_text(ended)

@@ -31,6 +31,7 @@ from platform_sdk.kubeflow.training_job.pod import (
     volumes,
 )
 from platform_sdk.kubeflow.training_job.trainjob import CONTAINER, GROUP, VERSION, runtime_name
+from platform_sdk.processes.torchrun import NODE_LOST
 
 KIND = "ClusterTrainingRuntime"
 RESTARTED = (130, 137, 143)
@@ -51,7 +52,8 @@ def render(
     and with ``program_image`` for jobs whose program has this image.
 
     As in a PyTorchJob, a pod that a signal ended is replaced, at most ``job.restarts`` times, and any other exit code
-    fails the job at once. Pods that are preempted or drained are replaced without being counted.
+    fails the job at once. Pods that are preempted or drained are replaced without being counted, and so are pods that
+    lost the first node: with many nodes, one drain of the first would reach the limit. The first node's own end counts.
     """
     job = cluster.job
     container = {
@@ -77,10 +79,8 @@ def render(
         "podFailurePolicy": {
             "rules": [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": list(RESTARTED)},
-                },
+                {"action": "Ignore", "onExitCodes": _exit_codes("In", NODE_LOST)},
+                {"action": "FailJob", "onExitCodes": _exit_codes("NotIn", *RESTARTED)},
             ]
         },
         "template": {"spec": pod},
@@ -99,6 +99,10 @@ def render(
             "template": {"spec": {"replicatedJobs": [{"name": CONTAINER, "template": labelled}]}},
         },
     }
+
+
+def _exit_codes(operator: str, *values: int) -> dict[str, Any]:
+    return {"containerName": CONTAINER, "operator": operator, "values": list(values)}
 
 
 if __name__ == "__main__":

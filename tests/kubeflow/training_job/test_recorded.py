@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import Item
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.state import image_digests, observe
+from platform_sdk.processes.torchrun import NODE_LOST
 from tests.kubeflow.training_job.recordings import FOLDER, life, recording, replay
 from tests.kubeflow.training_job.scripted import MINUTE, Cluster
 from tests.kubeflow.training_job.trainer import rewrite
@@ -110,6 +112,24 @@ def test_exit_code_of_the_program_fails_the_job_with_the_reason_first(cluster: C
 
 def test_pod_stopped_from_outside_is_restarted_and_not_counted(cluster: Cluster) -> None:
     follow(cluster, "term143", restarts=0)
+    assert states(cluster)[-1].startswith("Succeeded")
+
+
+def test_pods_that_lose_the_first_node_are_replaced_and_not_counted(cluster: Cluster) -> None:
+    """One drain of the first node ends every other pod with this code."""
+
+    def lose(time: str) -> None:
+        cluster.start()
+        ended = {"exitCode": NODE_LOST, "finishedAt": time}
+        pod = cluster.server.pods[f"{cluster.server.job()['metadata']['name']}-worker-0"]
+        pod["status"] = {"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}]}
+
+    job = replace(cluster.described, spec=cluster.described.spec.model_copy(update={"queue": None, "restarts": 1}))
+    for second in (10, 20, 30):
+        cluster.clock.at(second, partial(lose, f"2027-01-15T08:00:{second}Z"))
+    cluster.clock.at(40, cluster.start)
+    cluster.clock.at(50, cluster.succeed)
+    cluster.run(job)
     assert states(cluster)[-1].startswith("Succeeded")
 
 

@@ -24,6 +24,7 @@ from platform_sdk.kubeflow.training_job import pytorchjob, runtime, trainjob
 from platform_sdk.kubeflow.training_job.backend import with_backend
 from platform_sdk.kubeflow.training_job.description import Description, Sidecar
 from platform_sdk.planning.jobs import Place, PlannedJob, planned_jobs
+from platform_sdk.processes.torchrun import NODE_LOST
 from tests.kubeflow.crds import ROOT, check
 from tests.kubeflow.training_job.test_rendering import JOB, SERVED, pods_of, with_spec
 from tests.kubeflow.training_job.trainer import POD_FIELDS_OF_TRAINER_2_2, pod_of, pods_of_patch, rewrite
@@ -152,6 +153,26 @@ def test_runtimes_in_the_manifests_are_rendered_from_the_cluster_file() -> None:
     assert [one["metadata"]["name"] for one in written] == [SHIPPED.job.runtime, f"{SHIPPED.job.runtime}-online"]
     for one in written:
         check(one)
+
+
+@pytest.mark.parametrize(
+    ("code", "disrupted", "action"),
+    [(143, True, "Ignore"), (143, False, "Count"), (137, False, "Count"), (NODE_LOST, False, "Ignore"),
+     (1, False, "FailJob")],
+)  # fmt: skip
+def test_runtime_fails_a_job_only_for_faults_of_its_program(code: int, disrupted: bool, action: str) -> None:
+    """The first rule that a failed pod meets decides; without any, the pod counts against ``backoffLimit``."""
+    [processes] = RUNTIMES["hopforge"]["spec"]["template"]["spec"]["replicatedJobs"]
+
+    def meets(rule: dict[str, Any]) -> bool:
+        if "onPodConditions" in rule:
+            return disrupted
+        codes = rule["onExitCodes"]
+        assert codes["operator"] in ("In", "NotIn")
+        return (code in codes["values"]) == (codes["operator"] == "In")
+
+    rules = processes["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert next((rule["action"] for rule in rules if meets(rule)), "Count") == action
 
 
 def test_cluster_without_a_sampler_has_no_runtime_for_online_jobs() -> None:
