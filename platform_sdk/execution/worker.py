@@ -1,8 +1,8 @@
 """Warm worker of a run: a process that imports the steps' packages once, and forks a process for each task.
 
 ``python -m platform_sdk.execution.worker`` reads one request per line from standard input (``Request`` as JSON) and
-writes one line per request to standard output (``Result`` as JSON). The task's process writes to the task's log, sends
-its result through a pipe, dies with the worker, and ends on SIGINT.
+writes one line per request to standard output (``Result`` as JSON). The task's process writes to the task's log and its
+result to a file in memory, dies with the worker, and ends on SIGINT.
 
 Without the worker, nine tenths of a small run are the start of Python and the import of torch for each step. Forking is
 safe, since the worker computes nothing and starts no thread before it forks.
@@ -96,16 +96,16 @@ class _Worker:
         # The child must install its handler before a signal reaches it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         worker = os.getpid()
-        reading, writing = os.pipe()
+        # A pipe would stay open while processes live that the task forked, e.g. the pool of a reward function.
+        answer = os.memfd_create("result")
         child = os.fork()
         if child == 0:
-            os.close(reading)
-            _be_the_task(request, worker, before, writing)
+            _be_the_task(request, worker, before, answer)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as stream:
-            text = stream.read()
         _, status, usage = os.wait4(child, 0)
+        with os.fdopen(answer, "rb") as stream:
+            stream.seek(0)
+            text = stream.read()
         self._busy = False
         result = Result.model_validate_json(text) if text else Result()
         code = os.waitstatus_to_exitcode(status)
@@ -119,8 +119,8 @@ class _Worker:
         return self._stopping
 
 
-def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) -> None:
-    """Run the task, send its result, and end this process."""
+def _be_the_task(request: Request, worker: int, mask: set[int], answer: int) -> None:
+    """Run the task, write its result, and end this process."""
     code = 1
     try:
         end_with(worker)
@@ -128,7 +128,7 @@ def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) ->
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _write_to(request.log)
         result = run_task(request.component, request.inputs, request.settings)
-        with os.fdopen(writing, "wb") as stream:
+        with os.fdopen(answer, "wb") as stream:
             stream.write(result.model_dump_json().encode())
         code = 0 if result.outputs is not None else 1
     except KeyboardInterrupt:

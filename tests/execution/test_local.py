@@ -16,6 +16,8 @@ from platform_sdk.execution.claim import claim
 from platform_sdk.execution.local import Listener, StepFailed, walk, warm_worker
 from platform_sdk.execution.lock import is_locked, locked, terminable
 from platform_sdk.execution.plan import inputs_of
+from platform_sdk.execution.worker import Request, Result
+from platform_sdk.processes.guard import guarded
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import alive, wait_for
 from tests.refusals import refused
@@ -179,6 +181,18 @@ def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> No
     run(write_toy(place), place / "run", "iterations=0", 'spec.lora={"targets": ["python3"]}')
     assert (place / "run" / "use.txt").exists()
     assert "['python3']" in (place / "run" / "make.txt").read_text()
+
+
+def test_task_ends_before_the_processes_that_it_forked(tmp_path: Path) -> None:
+    """A reward function's module may keep a pool of processes."""
+    code = "from platform_sdk.execution import worker\nworker.COMMON = ()\nraise SystemExit(worker.main())"
+    inputs = {"run_dir": str(tmp_path), "seed": 1, "rate": 0.5, "mode": "leaves-a-process", "spec": {}}
+    request = Request(component="tests.kubeflow.toysteps.make", inputs=inputs, log=tmp_path / "make.log")
+    done = subprocess.run(
+        guarded([sys.executable, "-c", code]), input=request.model_dump_json() + "\n", cwd=HOME, text=True,
+        capture_output=True, timeout=20,
+    )  # fmt: skip
+    assert Result.model_validate_json(done.stdout).outputs == {"digest": "d1", "level": 0.5}
 
 
 def test_worker_forks_before_any_thread_has_started() -> None:

@@ -35,6 +35,9 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         raise ZeroDivisionError("a bug")
     if inputs.mode == "killed":
         os.kill(os.getpid(), 9)
+    if inputs.mode == "leaves-a-process" and os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
     print("making data", file=sys.stderr)
     with (inputs.run_dir / "make.txt").open("a") as stream:
         print(repr((inputs.seed, inputs.rate, inputs.spec)), file=stream, flush=True)
