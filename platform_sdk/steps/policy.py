@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Inputs(StepInputs):
-    """The name of a model: a path, a hub name, package:NAME or hopforge:NAME.
+    """The name of a model: a path, a hub name, package:NAME, hopforge:NAME or run:DIRECTORY.
 
     ``worker_name`` is a second model, for the agent's workers; empty if one model plays all roles. ``phase`` is the
     folder in the run directory; a second policy of a pipeline, e.g. a teacher, has its own.
@@ -60,6 +61,6 @@ def _terms(name: str, path: str | Path) -> Iterator[Terms]:
     from platform_sdk.sampling.models import RUN
     from platform_sdk.tracking import manifest
 
-    entries = manifest.read(Path(name.removeprefix(RUN))) if name.startswith(RUN) else []
+    entries = manifest.read(Path(os.path.expanduser(name.removeprefix(RUN)))) if name.startswith(RUN) else []
     base = [one for entry in entries for one in entry.licences if one.thing.startswith("model ")]
     yield from base or [model_terms(name, Path(path))]

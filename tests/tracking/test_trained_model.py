@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.data.terms import Terms
 from platform_sdk.files import write_text
 from platform_sdk.sampling.models import resolve
+from platform_sdk.steps import policy
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from tests.refusals import refused
@@ -61,6 +63,20 @@ def test_a_clock_that_was_set_back_does_not_change_a_runs_model(tmp_path: Path) 
 
 def test_a_run_that_trained_nothing_has_the_model_it_began_with(tmp_path: Path) -> None:
     assert resolve(f"run:{make_run(tmp_path)}") == resolve("hopforge:world-base")
+
+
+@pytest.mark.parametrize("place", ["{home}", "~"])
+def test_model_of_a_run_has_the_licence_of_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    first = make_run(tmp_path)
+    terms = Terms(thing="model own/base", revision="1", licence="MIT", source="its card")
+    manifest.record(first, "step policy", {}, licences=(terms,))
+    run_dir = tmp_path / "second"
+    run_dir.mkdir()
+    policy.run(policy.Inputs(run_dir=run_dir, name=f"run:{place.format(home=tmp_path)}/run"))
+    assert [one for entry in manifest.read(run_dir) for one in entry.licences] == [terms]
 
 
 def test_a_run_without_any_model_is_refused(tmp_path: Path) -> None:
