@@ -92,6 +92,7 @@ class _Follower:
         self._looked = 0.0
         self._created = 0.0
         self._ended: float | None = None
+        self._gpus = job.gpus
         self._images: dict[str, dict[str, str]] = {}  # of each pod
         self.uid = ""
 
@@ -105,7 +106,7 @@ class _Follower:
         self._complete_at = self._clock.time()
         while True:
             self._reached(watch.refresh)
-            now, last = self._count(), self._last
+            now, last = self._count(watch.job and ended_at(watch.job)), self._last
             if watch.job is None:
                 raise UserError(f"job {self._job.name} was deleted while it was followed; run the step again")
             pods = list(watch.pods.values())
@@ -117,6 +118,9 @@ class _Follower:
             if seen != last:
                 self._tell(f"{self._job.name}: {seen.state}" + (f" ({seen.reason})" if seen.reason else ""))
             self._last = seen
+            if not seen.state.waiting:  # of an Indexed Job, Kueue may admit fewer pods
+                nodes = self._job.spec.nodes
+                self._gpus = self._job.gpus // nodes * watch.job["spec"].get("parallelism", nodes)
             self._ended = ended_at(watch.job) if seen.state.ended else None
             if seen.state is State.SUCCEEDED:
                 return
@@ -131,11 +135,16 @@ class _Follower:
             watch.wait(self._next_moment(seen, before) - before)
             self._unmanaged += 0.0 if self._managed else self._clock.time() - before
 
-    def _count(self) -> float:
-        """Add the time since the last observation to the time spent in its state; return the present time."""
+    def _count(self, end: float | None = None) -> float:
+        """Add the time since the last observation to the time spent in its state; return the present time.
+
+        Args:
+            end: the job's end, which may have been observed late.
+        """
         now = self._clock.time()
         if self._last is not None:
-            self._spent[self._last.state.waiting] += now - self._looked
+            until = now if end is None else min(end, now)
+            self._spent[self._last.state.waiting] += max(until - self._looked, 0.0)
         self._looked = now
         return now
 
@@ -148,10 +157,10 @@ class _Follower:
             uid=self.uid,
             pods=tuple(sorted(self._images)),
             images={name: digest for images in self._images.values() for name, digest in images.items()},
-            gpus=self._job.gpus,
+            gpus=self._gpus,
             queued_seconds=round(max(now - self._created - seconds, 0.0), 3),
             seconds=round(seconds, 3),
-            gpu_hours=round(seconds * self._job.gpus / 3600, DIGITS),
+            gpu_hours=round(seconds * self._gpus / 3600, DIGITS),
         )
 
     def _see_pod(self, pod: Item) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
+from platform_sdk.config.cluster import Resources
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob
 from platform_sdk.kubeflow.training_job.launcher import stamp
@@ -136,6 +137,42 @@ def test_gpu_hours_are_those_from_admission_to_end_whichever_launchers_are_kille
     assert last.gpu_hours * 3600 == pytest.approx(600 * gpus, abs=2 * gpus), "the last figure counts all"
     assert (first.seconds, last.seconds) == (pytest.approx(200, abs=1), pytest.approx(600, abs=2))
     assert last.queued_seconds == pytest.approx(first.queued_seconds, abs=2), "also after a kill"
+
+
+def test_gpu_hours_end_with_the_job_although_the_launcher_sees_the_end_later(cluster: Cluster) -> None:
+    def lose() -> None:
+        cluster.server.watches.drop()
+        cluster.server.fault = lambda method, path: (503, "ServiceUnavailable")
+
+    def succeed() -> None:
+        cluster.succeed()
+        cluster.server.job()["status"]["conditions"][-1]["lastTransitionTime"] = stamp(cluster.clock.time())
+
+    def come_back() -> None:
+        cluster.server.fault = lambda method, path: None
+
+    for seconds, action in ((1, cluster.admit), (10, cluster.start), (100, lose), (121, succeed), (1500, come_back)):
+        cluster.clock.at(seconds, action)
+    cluster.run()
+    assert cluster.uses[0].gpu_hours * 3600 == pytest.approx(120 * 8, abs=8)
+
+
+def test_gpu_hours_of_an_indexed_job_count_the_admitted_pods(cluster: Cluster) -> None:
+    """Kueue admits fewer pods at once than the job has where the quota is too small for all."""
+    indexed = replace(JOB, indexed=True, spec=SPEC.model_copy(update={"nodes": 8, "resources": Resources(gpus=1)}))
+
+    def admit() -> None:
+        job = cluster.server.job("jobs")
+        label = {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}
+        cluster.server.objects["workloads", "w"] = {"metadata": {"name": "w", "labels": label}}
+        job["spec"] |= {"suspend": False, "parallelism": 2}
+        cluster.server.changed(job)
+
+    cluster.clock.at(1, admit)
+    cluster.clock.at(1 + HOUR, lambda: cluster.server.condition(cluster.server.job("jobs"), "Complete"))
+    cluster.run(indexed)
+    [used] = cluster.uses
+    assert (used.gpus, used.gpu_hours) == (2, pytest.approx(2, abs=0.01))
 
 
 def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:
