@@ -113,7 +113,7 @@ def _job(jobs: Jobs, kind: Kind, job: Item, notes: list[str]) -> JobFacts:
     workload: Item | None = _seen(partial(kind.api.workload, uid), None, unseen)
     seen = observe(job, workload, pods)
     events: list[Item] = _seen(
-        partial(kind.api.warning_events, [name, *(pod["metadata"]["name"] for pod in pods)]), [], unseen
+        partial(kind.api.warning_events, [name, *(pod["metadata"]["name"] for pod in pods)], job), [], unseen
     )
     queue = str((job["metadata"].get("labels") or {}).get(LABEL_QUEUE, ""))
     place: int | None = None

@@ -199,20 +199,19 @@ class ClusterApi:
         )  # fmt: skip
         return answer.data.decode(errors="replace") if answer else ""
 
-    def warnings(self, names: Iterable[str], since: str = "") -> list[str]:
-        """Return the warnings in the events of objects with these names, oldest first, each in one line.
-
-        Args:
-            since: time (RFC 3339); earlier warnings, e.g. of a deleted object of the same name, are left out.
-        """
+    def warnings(self, names: Iterable[str], job: Item) -> list[str]:
+        """Return ``warning_events``, each in one line."""
         return [
             " ".join(f"{event.get('reason', '')}: {event.get('message', '')}".split())
-            for event in self.warning_events(names)
-            if _time(event) >= since
+            for event in self.warning_events(names, job)
         ]
 
-    def warning_events(self, names: Iterable[str]) -> list[Item]:
-        """Return the warnings in the events of objects with these names, oldest first."""
+    def warning_events(self, names: Iterable[str], job: Item) -> list[Item]:
+        """Return the warnings in the events of objects with these names since the job's creation, oldest first.
+
+        An earlier attempt's job and pods have the same names.
+        """
+        since = job["metadata"]["creationTimestamp"][:19]
         events: list[Item] = []
         for name in names:
             selector = f"involvedObject.name={name},type=Warning"
@@ -220,7 +219,7 @@ class ClusterApi:
                 self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
             )
             events += json.loads(answer.data)["items"]
-        return sorted(events, key=_time)
+        return sorted((event for event in events if _time(event) >= since), key=_time)
 
     def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the result of the call, or None if the object or kind does not exist."""

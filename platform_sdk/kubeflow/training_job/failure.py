@@ -9,7 +9,7 @@ from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import ContainerFacts, Facts, PodFacts
 from platform_sdk.diagnosis.findings import Finding
 from platform_sdk.diagnosis.sources import ended_with_its_pod
-from platform_sdk.kubeflow.training_job.api import ClusterApi
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable, ClusterApi, Item
 from platform_sdk.kubeflow.training_job.facts import event_facts, job_facts, pod_facts
 from platform_sdk.kubeflow.training_job.state import State
 
@@ -22,7 +22,7 @@ OWN_REMEDY = "first_error"
 
 
 def failure_message(
-    job: Mapping[str, Any], reason: str, api: ClusterApi, pods: Sequence[Mapping[str, Any]], events_of: Iterable[str]
+    job: Item, reason: str, api: ClusterApi, pods: Sequence[Mapping[str, Any]], events_of: Iterable[str]
 ) -> str:
     """Return the error message: the cause in the first line, then the operator's reason and each failed pod's end.
 
@@ -35,16 +35,27 @@ def failure_message(
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     name = job["metadata"]["name"]
-    seen = [with_logs(pod, api) for pod in pods]
+    notes: list[str] = []
+    seen = [_seen(pod, api, notes) for pod in pods]
     ended = [pod for pod in seen if _is_bad(pod)]
-    warnings = api.warning_events([pod.name for pod in ended] or events_of)
+    warnings = api.warning_events([pod.name for pod in ended] or events_of, job)
     state = State.FAILED
     facts = job_facts(job, seen, None, map(event_facts, warnings), state=str(state), reason=reason)
     cause = _cause(explain(Facts(run=name, place="cluster", state="FAILED", jobs=(facts,))).findings)
-    details = [line for pod in ended for line in _end_of(pod)]
+    details = [line for pod in ended for line in _end_of(pod)] + notes
     details += [f"  event {_line(event)}" for event in warnings[-WARNINGS:]]
     first = f"job {name} failed" + (f": {cause or reason}" if cause or reason else "")
     return "\n".join([first, *([reason] if cause and reason else []), *details])
+
+
+def _seen(pod: Mapping[str, Any], api: ClusterApi, notes: list[str]) -> PodFacts:
+    """Return the facts about a pod, with a note instead of its logs if its node is lost."""
+    try:
+        return with_logs(pod, api)
+    except ApiUnavailable as error:  # if nothing else answers either, the whole message is requested again
+        bare = pod_facts(pod)
+        notes.append(f"pod {bare.name}: its log cannot be read: {error}")
+        return bare
 
 
 def with_logs(pod: Mapping[str, Any], api: ClusterApi) -> PodFacts:

@@ -194,9 +194,8 @@ class _Follower:
             self._complete_at, self._warning = now, ""
             return seen
         if now - self._complete_at >= MISSING_SECONDS:
-            since = job["metadata"]["creationTimestamp"]
             names = self._kind.makers(self._job.name)
-            warnings = self._reached(lambda: self._api.warnings(names, since[:19]))
+            warnings = self._reached(lambda: self._api.warnings(names, job))
             self._warning = warnings[-1] if warnings else ""
         if not self._warning:
             return seen

@@ -104,7 +104,6 @@ class Cluster:
             "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
         }
         self.server.logs[f"{name}-worker-0"] = "".join(f"line {n}\n" for n in range(100))
-        self.server.events.append(
-            {"involvedObject": {"name": f"{name}-worker-0"}, "reason": "OOMKilling", "message": "Memory cgroup"}
-        )
+        if ended.get("reason") == "OOMKilled":
+            self.server.warn(f"{name}-worker-0", "OOMKilling", "Memory cgroup")
         self.server.condition(self.server.job(), "Failed", "True", "PyTorchJobFailed", "1 replica failed")

@@ -90,6 +90,41 @@ def test_out_of_memory_is_named_as_the_cause(cluster: Cluster) -> None:
     assert "1 replica failed" in message
 
 
+def test_failure_is_reported_although_the_log_of_its_pod_cannot_be_read(cluster: Cluster) -> None:
+    """The kubelet of a lost node gives no log; the pod's status still has the cause."""
+    cluster.server.fault = lambda method, path: (500, "InternalError") if path.endswith("/log") else None
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(10, cluster.start)
+    cluster.clock.at(20, lambda: cluster.fail({"exitCode": 137, "reason": "OOMKilled"}))
+    began = cluster.clock.time()
+    with pytest.raises(UserError) as failed:
+        cluster.run()
+    assert cluster.clock.time() - began == 20
+    first, *details = str(failed.value).splitlines()
+    assert "exit code 137, out of memory" in first
+    assert any("its log cannot be read: the API server answered 500" in line for line in details)
+
+
+def test_failure_of_a_new_attempt_leaves_out_warnings_of_the_first(cluster: Cluster) -> None:
+    """A PyTorchJob's pods have the same names in every attempt."""
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(2, cluster.start)
+    cluster.clock.at(3, lambda: cluster.fail({"exitCode": 137, "reason": "OOMKilled"}))
+    with pytest.raises(UserError, match="OOMKilling"):
+        cluster.run()
+
+    def fail() -> None:
+        cluster.server.job()["metadata"]["creationTimestamp"] = "2027-01-15T08:30:00Z"
+        cluster.fail({"exitCode": 1})
+
+    for seconds, action in ((11, cluster.admit), (12, cluster.start), (13, fail)):
+        cluster.clock.after(seconds, action)
+    with pytest.raises(UserError) as failed:
+        cluster.run()
+    assert "exit code 1" in str(failed.value)
+    assert "OOMKilling" not in str(failed.value)
+
+
 def test_a_killed_launcher_is_followed_by_one_that_adopts(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)
