@@ -33,7 +33,7 @@ def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) ->
             return server.once(server.api.runs.run_service_create_run, body)
         except TransientError as error:
             if not error.unsent:
-                if (run := _found(server, body)) is not None:
+                if (run := _found(server, body, error)) is not None:
                     return run
                 _require_no_workflow(body.display_name, workflows, error)
             if pause is None:
@@ -47,12 +47,19 @@ def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) ->
     raise AssertionError
 
 
-def _found(server: Server, body: Any) -> Any | None:
-    """Return the run of this name; retry until the server must have stored it."""
+def _found(server: Server, body: Any, error: TransientError) -> Any | None:
+    """Return the run of this name; retry until the server must have stored it.
+
+    Raises:
+        UserError: the server does not list its runs.
+    """
     for pause in (*PAUSES, None):
-        for run in _runs(server, body):
-            if run.display_name == body.display_name:
-                return run
+        try:
+            for run in _runs(server, body):
+                if run.display_name == body.display_name:
+                    return run
+        except UserError as unseen:
+            raise _unknown(body.display_name, error, f"Kubeflow Pipelines does not list its runs ({unseen})") from error
         if pause is not None:
             server.sleep(pause)
     return None
@@ -73,12 +80,17 @@ def _require_no_workflow(name: str, workflows: Callable[[], Workflows], error: T
         cluster = workflows()
         workflow = cluster.of_run(name)
     except UserError as unseen:
-        raise UserError(
-            f"{error}; whether run {name} was started is unknown: Kubeflow Pipelines does not list it, and the "
-            f"cluster's Workflows cannot be read ({unseen}); look for the run in the UI before you repeat the command"
-        ) from error
+        reason = f"Kubeflow Pipelines does not list it, and the cluster's Workflows cannot be read ({unseen})"
+        raise _unknown(name, error, reason) from error
     if workflow is not None:
         raise UserError(f"{error}{_left(workflow, cluster.namespace)}") from error
+
+
+def _unknown(name: str, error: TransientError, reason: str) -> UserError:
+    return UserError(
+        f"{error}; whether run {name} was started is unknown: {reason}; look for the run in the UI before you repeat "
+        "the command"
+    )
 
 
 def _left_behind(name: str, workflows: Callable[[], Workflows]) -> str:

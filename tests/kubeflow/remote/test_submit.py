@@ -145,6 +145,18 @@ def test_run_is_not_created_again_if_its_workflow_cannot_be_looked_for(
     assert kfp.requests.count(RUNS) == 1
 
 
+def test_run_is_not_reported_as_failed_if_the_server_is_lost_after_its_creation(
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path
+) -> None:
+    def lose(method: str, path: str) -> int | str | None:
+        return LOST if (method, path) == RUNS else 503 if RUNS in kfp.requests else None
+
+    kfp.cluster, kfp.fault = kubernetes, lose
+    with pytest.raises(UserError, match=r"whether run small-[\w-]+ was started is unknown.*look for the run in the UI"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    assert len(kfp.runs) == 1
+
+
 def test_permanent_error_with_status_500_is_reported_at_once(
     kfp: KfpServer, kubernetes: ClusterServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
