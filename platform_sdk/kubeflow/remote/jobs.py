@@ -10,13 +10,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import Facts, JobFacts
 from platform_sdk.diagnosis.queue_rules import UNKNOWN_WAIT
-from platform_sdk.kubeflow.training_job.api import (
-    ApiUnavailable,
-    ClusterApi,
-    connect,
-    expected_form,
-    serves,
-)
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable, ClusterApi, connect, expected_form
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
 from platform_sdk.kubeflow.training_job.facts import observed
@@ -44,15 +38,12 @@ class JobState:
     part: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Kind:
     """A kind of job: its name, as PyTorchJob, and its API in the namespace."""
 
     name: str
     api: ClusterApi
-    _connection: Any
-    _place: tuple[str, str, str]
-    _absent: bool = False
 
     def of(self, label: str) -> list[Item]:
         """Return the jobs of the run with this label; empty if the cluster does not serve the kind.
@@ -61,22 +52,7 @@ class Kind:
             UserError: this account may not list them.
             ApiUnavailable: see ``ClusterApi``.
         """
-        if not label or self._absent:
-            return []
-        try:
-            return self.api.jobs(f"{LABEL_MANAGER}={MANAGER},{LABEL_RUN}={label}")
-        except UserError as error:
-            # Check the right to list before the kind: without the right, only discovery shows if the kind is served.
-            if getattr(error.__cause__, "status", None) != 403 or self._there():
-                raise
-            self._absent = True
-            return []
-
-    def _there(self) -> bool:
-        try:
-            return serves(self._connection, *self._place)
-        except UserError:
-            return True  # unknown, so the missing right is reported
+        return self.api.jobs(f"{LABEL_MANAGER}={MANAGER},{LABEL_RUN}={label}") if label else []
 
 
 @dataclass
@@ -97,13 +73,7 @@ class Jobs:
     def __post_init__(self) -> None:
         self.connection = self.connection or connect()
         self.kinds = tuple(
-            Kind(
-                backend.KIND,
-                api_of(name, self.namespace, self.connection),
-                self.connection,
-                (backend.GROUP, backend.VERSION, backend.PLURAL),
-            )
-            for name, backend in BACKENDS.items()
+            Kind(backend.KIND, api_of(name, self.namespace, self.connection)) for name, backend in BACKENDS.items()
         )
 
     def pods(self, selector: str) -> list[Item]:
@@ -112,11 +82,8 @@ class Jobs:
         Raises:
             UserError, ApiUnavailable: see ``ClusterApi``; all methods raise the latter, all but ``states`` the former.
         """
-        core = self.connection.core_api
-        answer = ClusterApi.call(
-            core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
-        )
-        return list(json.loads(answer.data)["items"])
+        api = self.kinds[0].api
+        return api.list_objects(api.labelled_pods(selector))[0]
 
     def step_pods(self, run_id: str) -> list[Item]:
         """Return the pods of a run's steps, without Kubeflow's drivers and pods in deletion."""

@@ -77,8 +77,9 @@ class ClusterApi:
     ) -> None:
         self.namespace, self._selector = namespace, selector
         self._place = (group, version, namespace, plural)
-        connection = connection or connect()
-        self._custom, self._core = connection.custom_api, connection.core_api
+        self._connection = connection or connect()
+        self._custom, self._core = self._connection.custom_api, self._connection.core_api
+        self._absent = False  # the cluster does not serve the kind
 
     def create(self, body: dict[str, Any], *, dry_run: bool = False) -> None:
         """Create a job; with ``dry_run`` it is validated and admitted, but not stored.
@@ -96,9 +97,30 @@ class ClusterApi:
         return found
 
     def jobs(self, labels: str) -> list[Item]:
-        """Return the jobs with these labels; empty if the cluster does not serve the kind."""
-        found = self.found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
-        return list(found["items"]) if found else []
+        """Return the jobs with these labels; empty if the cluster does not serve the kind.
+
+        Raises:
+            UserError: this account may not list them.
+        """
+        if self._absent:
+            return []
+        try:
+            found = self.found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
+        except UserError as error:
+            # The API server checks the right to list before the kind, so only discovery shows if the kind is served.
+            if getattr(error.__cause__, "status", None) != 403 or self._is_served():
+                raise
+            self._absent = True
+            return []
+        with expected_form(f"the list of {self._place[3]}"):
+            return list(found["items"]) if found else []
+
+    def _is_served(self) -> bool:
+        group, version, _, plural = self._place
+        try:
+            return serves(self._connection, group, version, plural)
+        except UserError:
+            return True  # unknown, so the missing right is reported
 
     def delete(self, name: str, version: str | None = None) -> None:
         """Start the deletion of a job and its pods; a missing job is no error.
@@ -127,8 +149,11 @@ class ClusterApi:
 
     def pods_selection(self, name: str) -> Selection:
         """Return the selection of a job's pods."""
-        selector = ("label_selector", f"{self._selector}={name}")
-        return Selection(self._core.list_namespaced_pod, (self.namespace,), (selector,))
+        return self.labelled_pods(f"{self._selector}={name}")
+
+    def labelled_pods(self, labels: str) -> Selection:
+        """Return the selection of the namespace's pods with these labels."""
+        return Selection(self._core.list_namespaced_pod, (self.namespace,), (("label_selector", labels),))
 
     def workload_selection(self, uid: str) -> Selection:
         """Return the selection of Kueue's object for the job with this uid."""
@@ -141,8 +166,9 @@ class ClusterApi:
     def list_objects(self, selection: Selection) -> tuple[list[Item], str]:
         """Return the selected objects and the version at which to start watching them."""
         answer = self.call(selection.method, *selection.arguments, **dict(selection.selectors), _preload_content=False)
-        listed = json.loads(answer.data)
-        return list(listed["items"]), str(listed["metadata"]["resourceVersion"])
+        with expected_form("a list of objects"):
+            listed = json.loads(answer.data)
+            return list(listed["items"]), str(listed["metadata"]["resourceVersion"])
 
     def open_watch(self, selection: Selection, version: str, seconds: int) -> Any:
         """Return the open answer of a watch that the API server ends after ``seconds``; its lines are events."""
@@ -185,11 +211,7 @@ class ClusterApi:
 
     def pods(self, name: str) -> list[Item]:
         """Return the pods of a job."""
-        selector = f"{self._selector}={name}"
-        answer = self.call(
-            self._core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
-        )
-        return list(json.loads(answer.data)["items"])
+        return self.list_objects(self.pods_selection(name))[0]
 
     def log(self, pod: str, container: str, lines: int, *, previous: bool = False) -> str:
         """Return the last lines of a container's log, or of the container that it replaced; empty without a log."""
@@ -306,7 +328,8 @@ def expected_form(what: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         fault = f"{type(error).__name__}: {error}"
         raise UnexpectedForm(
-            f"{what} has an unexpected form ({fault}); the cluster may have another version"
+            f"{what} has an unexpected form ({fault}); the cluster may have another version, or KUBECONFIG may name "
+            "another server, e.g. with a login page"
         ) from error
 
 

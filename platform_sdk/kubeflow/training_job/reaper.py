@@ -38,20 +38,22 @@ def reap(
 ) -> list[Orphan]:
     """Delete hopforge's unfinished jobs whose last heartbeat is older than ``silent_seconds``; return them.
 
+    Nothing is deleted if the jobs of any kind cannot be listed: the error would hide the deleted ones.
+
     Raises:
         UserError: the API server refuses, or no cluster is configured.
         ApiUnavailable: it cannot be reached.
     """
+    apis = [(api_of(name, namespace, connection), backend.KIND) for name, backend in BACKENDS.items()]
+    found = [(api, *orphan) for api, kind in apis for orphan in _orphans(api, kind, now, silent_seconds)]
     reaped = []
-    for name, backend in BACKENDS.items():
-        api = api_of(name, namespace, connection)
-        for orphan, version in _orphans(api, backend.KIND, now, silent_seconds):
-            try:
-                if not dry_run:
-                    api.delete(orphan.name, version)
-            except WriteConflict:
-                continue  # by a heartbeat or another change; the next run of the reaper decides
-            reaped.append(orphan)
+    for api, orphan, version in found:
+        try:
+            if not dry_run:
+                api.delete(orphan.name, version)
+        except WriteConflict:
+            continue  # by a heartbeat or another change; the next run of the reaper decides
+        reaped.append(orphan)
     return reaped
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote.jobs import Jobs
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.launcher import stamp
 from platform_sdk.kubeflow.training_job.reaper import reap
 from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, Cluster
@@ -37,6 +42,32 @@ def test_jobs_of_a_terminated_run_are_reaped(cluster: Cluster) -> None:
     assert reap("team-a", end + 50 * MINUTE, connection=cluster.connection) == would
     assert cluster.jobs == []
     assert cluster.server.pods == {}
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_forbidden_kind_stops_the_reaper_only_if_the_cluster_serves_it(cluster: Cluster, served: bool) -> None:
+    """The API server refuses the list of a kind that it does not serve to accounts without a role for it."""
+    late = terminated(cluster) + HOUR
+    cluster.server.unknown = set() if served else {"trainjobs"}
+    cluster.server.fault = lambda method, path: (403, "Forbidden") if path.endswith("/trainjobs") else None
+    if served:
+        with pytest.raises(UserError, match="HTTP 403"):
+            reap("team-a", late, connection=cluster.connection)
+        assert cluster.jobs == [JOB.name]
+    else:
+        assert [orphan.name for orphan in reap("team-a", late, connection=cluster.connection)] == [JOB.name]
+        assert cluster.jobs == []
+
+
+@pytest.mark.parametrize("read", [
+    lambda connection: reap("team-a", 0.0, connection=connection),
+    lambda connection: Jobs("team-a", connection).pods("a=b"),
+    lambda connection: api_for(JOB, connection).pods(JOB.name),
+], ids=["gc", "pods-of-a-run", "pods-of-a-job"])  # fmt: skip
+def test_login_page_is_one_error(cluster: Cluster, read: Callable[[Any], object]) -> None:
+    cluster.server.answer = lambda *_: (200, "<html>Log in</html>")  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"list of \w+ has an unexpected form .*KUBECONFIG may name another server"):
+        read(cluster.connection)
 
 
 def test_finished_jobs_are_not_reaped(cluster: Cluster) -> None:
