@@ -121,10 +121,30 @@ def follow_own(
     if not container.of_step:
         yield from follow_log(jobs, container, lines, over, sleep)
         return
-    answer = None if lines is None else jobs.log(container.pod, container.name)
-    present = () if answer is None else own_lines((line for line, _ in _lines(answer)), complete=False)
-    skipped = max(0, sum(1 for _ in present) - (lines or 0))
+    skipped = 0 if lines is None else max(0, _present_own_lines(jobs, container, over, sleep) - lines)
     yield from islice(own_lines(follow_log(jobs, container, None, over, sleep)), skipped, None)
+
+
+def _present_own_lines(
+    jobs: Jobs, container: Container, over: threading.Event, sleep: Callable[[float], object]
+) -> int:
+    """Return the number of a step's own lines in the present log; wait for the API server as ``follow_log`` does."""
+    away = 0.0
+    while True:
+        try:
+            answer = jobs.log(container.pod, container.name)
+            lines = () if answer is None else own_lines((line for line, _ in _lines(answer)), complete=False)
+            return sum(1 for _ in lines)
+        except ApiUnavailable:
+            if _is_lost(away, over):
+                raise
+            sleep(LOOK_SECONDS)
+            away += LOOK_SECONDS
+
+
+def _is_lost(away: float, over: threading.Event) -> bool:
+    """Return True if the API server has been ``away`` for too many seconds."""
+    return away >= (ENDING_SECONDS if over.is_set() else PATIENCE)
 
 
 def follow_log(
@@ -162,7 +182,7 @@ def follow_log(
                 return
             pause = LOOK_SECONDS if stage is Stage.WAITING else AGAIN_SECONDS
         except ApiUnavailable:
-            if away >= (ENDING_SECONDS if over.is_set() else PATIENCE):
+            if _is_lost(away, over):
                 raise
             pause = LOOK_SECONDS
             away += pause

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote import logs, readers
-from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log, read_log
+from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log, follow_own, read_log
 from platform_sdk.kubeflow.remote.readers import follow_logs
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from tests.kubeflow.remote.cluster import Cluster
@@ -142,10 +143,27 @@ def test_unavailable_api_server_is_waited_for(cluster: Cluster, pod: dict[str, A
         pod["status"]["phase"] = "Succeeded"
 
     assert followed(cluster, away, lambda: None, back) == LINES
-    cluster.kubernetes.fault = lambda method, path: (503, "away")
+
+
+@pytest.mark.parametrize("of_step", [False, True], ids=["job", "step"])
+def test_unavailable_api_server_at_the_begin_of_a_log_is_waited_for(
+    cluster: Cluster, pod: dict[str, Any], of_step: bool
+) -> None:
+    container = replace(MAIN, of_step=of_step)
+
+    def back(seconds: float) -> None:
+        cluster.kubernetes.fault = lambda method, path: None
+        pod["status"]["phase"] = "Succeeded"
+
+    def away(method: str, path: str) -> tuple[int, str]:
+        return 503, "away"
+
+    cluster.kubernetes.fault = away
+    assert list(follow_own(cluster.jobs, container, 4, threading.Event(), back)) == LINES[-4:]
+    cluster.kubernetes.fault = away
     waited: list[float] = []
     with pytest.raises(ApiUnavailable):
-        list(follow_log(cluster.jobs, MAIN, 9, threading.Event(), waited.append))
+        list(follow_own(cluster.jobs, container, 9, threading.Event(), waited.append))
     assert 1700 < sum(waited) < 1900
 
 
