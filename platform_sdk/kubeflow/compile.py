@@ -150,6 +150,7 @@ class _Steps:
         self._groups = {group.id: group for group in plan.groups}
         self.signatures: list[Signature] = []
         self.tasks: Item = {}
+        self._last_group = ""
         for id_ in dict.fromkeys(task.group or task.id for task in plan.tasks):
             self._add(id_)
 
@@ -162,7 +163,18 @@ class _Steps:
         channels = {name: self._channel(wire) for name, wire in wires.items()}
         common = {name: _output(BEGIN, name) for name in ("run_dir", "settings")}
         given = {name: _output(*channel) for name, channel in channels.items()}
-        self.tasks[id_] = _task(id_, common | given, after={BEGIN, *(task for task, _ in channels.values())})
+        after = {BEGIN, *(task for task, _ in channels.values())}
+        if group is not None:
+            # A group locks the run directory, so independent groups run one after another.
+            if self._last_group and not any(self._follows(task, self._last_group) for task in after):
+                after.add(self._last_group)
+            self._last_group = id_
+        self.tasks[id_] = _task(id_, common | given, after)
+
+    def _follows(self, task: str, earlier: str) -> bool:
+        """Return True if a task is another one or runs after it."""
+        before = self.tasks.get(task, {}).get("dependentTasks", ())
+        return task == earlier or any(self._follows(one, earlier) for one in before)
 
     def _outputs(self, id_: str) -> dict[str, Port]:
         if id_ not in self._groups:

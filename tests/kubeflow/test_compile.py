@@ -64,6 +64,17 @@ def test_steps_get_names_digests_and_what_earlier_steps_hand_on(compiled: Path) 
     assert given["last"] == common | {"digest": from_task("iterations", "digest")}
 
 
+def test_independent_groups_run_one_after_another(tmp_path: Path, cluster: ClusterSpec) -> None:
+    """A group locks the run directory, so a second one beside it would fail."""
+    head, _, rest = PIPELINE.partition("  - id: make\n")
+    groups = "".join(f"  - id: make-{name}\n    group: {name}\n{rest.partition('  - repeat:')[0]}" for name in "ab")
+    last = rest[rest.index("  - id: last") :].replace("carry.digest", "steps.make-a.outputs.digest")
+    recipe = load_recipe(write_toy(tmp_path, pipeline=head + groups + last))
+    tasks = steps_of(compile_recipe(recipe, cluster).specification)
+    after = {name: set(task.get("dependentTasks", ())) for name, task in tasks.items()}
+    assert after == {"begin": set(), "a": {"begin"}, "b": {"begin", "a"}, "last": {"begin", "a"}}
+
+
 @pytest.mark.parametrize("iterations", [0, 1, 50])
 def test_number_of_tasks_does_not_depend_on_the_iterations(
     tmp_path: Path, cluster: ClusterSpec, iterations: int
