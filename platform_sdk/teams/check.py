@@ -235,7 +235,7 @@ def _runtimes(spec: TeamsSpec, cluster: Cluster) -> Found:
 
 def _differences(wanted: Item, found: Item) -> list[str]:
     """Return how quotas differ, by flavor, resource and field."""
-    return _unequal(_limits(wanted), _limits(found))
+    return _unequal(limits(wanted), limits(found))
 
 
 def _unequal(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
@@ -246,7 +246,8 @@ def _unequal(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _limits(queue: Item) -> dict[str, Any]:
+def limits(queue: Item) -> dict[str, Any]:
+    """Return the quotas of a ClusterQueue as ``FLAVOR/RESOURCE/FIELD``."""
     return {
         f"{flavor['name']}/{resource['name']}/{field}": resource[field]
         for group in queue["spec"].get("resourceGroups") or ()

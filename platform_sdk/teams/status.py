@@ -9,7 +9,7 @@ from typing import Any
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job.api import KUEUE_PATH, Item, UnexpectedForm, expected_form
-from platform_sdk.teams.check import amount
+from platform_sdk.teams.check import amount, limits
 from platform_sdk.teams.cluster import Cluster, UnseenError
 
 
@@ -103,7 +103,7 @@ def _usage(name: str, spec: TeamsSpec, queue: Item, oldest: datetime | None) -> 
     found = []
     for pool in spec.teams[name].pools:
         resource = spec.pools[pool].resource
-        nominal = _number(_quota(queue, pool, resource).get("nominalQuota", 0))
+        nominal = _number(limits(queue).get(f"{pool}/{resource}/nominalQuota", 0))
         own = reserved.get((pool, resource), {})
         used, borrowed = _number(own.get("total", 0)), _number(own.get("borrowed", 0))
         found.append(
@@ -125,25 +125,23 @@ def _with_lent(own: TeamUsage, teams: list[TeamUsage], spec: TeamsSpec) -> TeamU
     return own.model_copy(update={"lent": (min(most, max(0, borrowed - others)), most)})
 
 
-def _quota(queue: Item, pool: str, resource: str) -> Item:
-    for group in queue["spec"].get("resourceGroups") or ():
-        for flavor in group["flavors"]:
-            for one in flavor["resources"]:
-                if (flavor["name"], one["name"]) == (pool, resource):
-                    return dict(one)
-    return {}
-
-
 def _number(quantity: Any) -> int:
     return math.ceil(amount(quantity))
 
 
 def _oldest(workloads: list[Item]) -> datetime | None:
-    """Return the creation time of the oldest Workload without quota."""
+    """Return the start of the longest wait for quota."""
     active = (item for item in workloads if (item.get("spec") or {}).get("active") is not False)
     waiting = [item for item in active if not (_has(item, "QuotaReserved") or _has(item, "Finished"))]
-    created = sorted(item["metadata"]["creationTimestamp"] for item in waiting)
-    return datetime.fromisoformat(created[0]).astimezone(UTC) if created else None
+    return min(map(_waits_since, waiting), default=None)
+
+
+def _waits_since(workload: Item) -> datetime:
+    """Return the time of a Workload's creation, or since when it has lost its quota, e.g. to a preemption."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    lost = [one.get("lastTransitionTime") for one in conditions if one["type"] == "QuotaReserved"]
+    since = next(filter(None, lost), workload["metadata"]["creationTimestamp"])
+    return datetime.fromisoformat(since).astimezone(UTC)
 
 
 def _has(workload: Item, condition: str) -> bool:

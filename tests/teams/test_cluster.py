@@ -266,6 +266,11 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
         "search": (12, 4, (0, 0), 0, 2), "reading": (3, 0, (4, 4), 5, 0),
     }  # fmt: skip
     assert [team.oldest for team in found.teams] == [None, datetime(2026, 11, 24, 1, tzinfo=UTC)]
+    server.objects[f"{KUEUE}/namespaces/search/workloads"] = {
+        "items": [workload("2026-11-20T00:00:00Z", waiting | {"lastTransitionTime": "2026-11-24T02:00:00Z"})]
+    }
+    preempted = read_status(TeamsSpec.model_validate(example()), cluster(server)).teams[1]
+    assert preempted.oldest == datetime(2026, 11, 24, 2, tzinfo=UTC), "not the job's age"
 
     monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: cluster(server)))
     command.status(EXAMPLE, None, as_json=False)
