@@ -28,6 +28,7 @@ ServiceUrl = Annotated[
     StringConstraints(pattern=r"^https?://[a-z0-9][-a-z0-9]*\.[a-z0-9][-a-z0-9]*(\.svc[.a-z0-9]*)?(:\d+)?(/[-\w/]*)?$"),
 ]
 """Address of a Service of the cluster: http://NAME.NAMESPACE:PORT."""
+Image = Annotated[str, StringConstraints(pattern=r"^[^@:\s]\S*$")]
 Cidr = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]
 
 
@@ -155,10 +156,10 @@ class Collection(Struct):
 class Images(Struct):
     """Images of the cluster, by name and tag or digest."""
 
-    launcher: str = Field("hopforge/launcher:0.1.0", min_length=1)
-    retriever: str = Field("hopforge/retriever:0.1.0", min_length=1)
-    sampler: str = Field("hopforge/sampler:0.1.0", min_length=1)
-    trainer: str = Field("hopforge/trainer:0.1.0", min_length=1)
+    launcher: Image = "hopforge/launcher:0.1.0"
+    retriever: Image = "hopforge/retriever:0.1.0"
+    sampler: Image = "hopforge/sampler:0.1.0"
+    trainer: Image = "hopforge/trainer:0.1.0"
 
 
 class TeamsSpec(Struct):

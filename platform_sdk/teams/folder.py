@@ -15,7 +15,7 @@ from platform_sdk.config.teams import Team, TeamsSpec
 from platform_sdk.files import make_folder, read_regular, read_text, write_text
 from platform_sdk.teams.checks import check
 from platform_sdk.teams.manifest import MARK
-from platform_sdk.teams.render import RECORD, TITLE, collections_of, rendered
+from platform_sdk.teams.render import RECORD, TITLE, USERS, collections_of, rendered
 
 WHOLE = ("base", "images")
 """Folders that are copies of hopforge's own: other files in them are deleted."""
@@ -119,4 +119,4 @@ def _replace(folder: Path, files: dict[str, str]) -> tuple[tuple[str, ...], tupl
 
 
 def _rendered(path: Path, name: str) -> bool:
-    return name.split("/")[0] in WHOLE or read_regular(path).startswith(MARK.encode())
+    return name.split("/")[0] in WHOLE or name == USERS or read_regular(path).startswith(MARK.encode())

@@ -30,6 +30,8 @@ TITLE = "# Teams of hopforge"
 """First line of the folder's README.md, by which the next rendering recognises the folder."""
 RECORD = "team.yaml"
 """A team's part of the teams file, which keeps its manifests unchanged if a later file no longer names the team."""
+USERS = "cluster/teams.json"
+"""File of MLflow's users; JSON has no comment for a mark."""
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """Annotations that stop Argo CD and Flux from deleting Profiles, namespaces and volumes removed from a folder."""
 
@@ -111,7 +113,7 @@ def _cluster(spec: TeamsSpec, manifests: Path) -> dict[str, str]:
         kustomization["configMapGenerator"].append(
             {"name": "mlflow-teams", "namespace": SERVICES, "files": ["teams.json"]}
         )
-        files["cluster/teams.json"] = json.dumps(mlflow.users(spec), indent=2) + "\n"
+        files[USERS] = json.dumps(mlflow.users(spec), indent=2) + "\n"
     else:
         kustomization["patches"].append(mlflow.without_server(SERVICES))
     return files | {"cluster/kustomization.yaml": manifest(kustomization)}

@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from platform_sdk.teams.folder import render_into
 from tests.commands import command_line, hopforge
 from tests.teams.files import MANIFESTS
 
@@ -89,6 +90,7 @@ def test_every_problem_is_reported_at_once_and_nothing_written(tmp_path: Path) -
         ("  reading:", "  online:", "choose another name"),
         ("  reading:", "  search-online:", "choose another name"),
         ("edit: [bob@example.com]", "edit: [admin]", "is MLflow's administrator"),
+        ("pools:", "images: {launcher: '@sha256:0'}\npools:", "match"),
     ],
 )
 def test_wrong_field_is_named_with_its_line(tmp_path: Path, old: str, new: str, word: str) -> None:
@@ -139,6 +141,17 @@ def test_team_that_is_gone_from_the_file_stays_until_it_is_removed(tmp_path: Pat
     search = {name: text for name, text in before.items() if name.startswith(("teams/search", "profiles/search"))}
     assert search.items() <= after.items()
     assert hopforge("teams", "render", file, "-o", folder, "--remove", "reading").returncode == 2
+
+
+def test_teams_of_mlflows_users_are_deleted_with_its_server(tmp_path: Path) -> None:
+    """The file has the members' names, and JSON has no comment that marks it as rendered."""
+    file, folder = tmp_path / "teams.yaml", tmp_path / "out"
+    file.write_text(EXAMPLE.read_text())
+    render_into(file, folder)
+    file.write_text(EXAMPLE.read_text() + "mlflow: kubernetes\n")
+    assert "cluster/teams.json" in render_into(file, folder).deleted
+    render_into(file, tmp_path / "fresh")
+    assert content(folder) == content(tmp_path / "fresh")
 
 
 def test_own_files_are_kept_and_a_foreign_folder_is_refused(tmp_path: Path) -> None:
