@@ -101,7 +101,7 @@ def describe(
     if processes.shards is not None:
         resources = spec.resources.model_copy(update={"gpus": min(processes.gpus_each, spec.resources.gpus)})
         if processes.gpus_each == 0:
-            resources = resources.model_copy(update=cluster.launcher.model_dump())
+            resources = resources.model_copy(update={**cluster.launcher.model_dump(), "others": {}})
             spec = spec.model_copy(update={"image": cluster.launcher_image})
         spec = spec.model_copy(update={"nodes": processes.shards, "minimum_nodes": None, "resources": resources})
     check_process_count(processes, spec.nodes * (spec.resources.gpus // gpus_each or 1))

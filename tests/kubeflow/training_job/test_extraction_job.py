@@ -39,7 +39,9 @@ def place(path: str = "/workspace", **job: Any) -> ClusterSpec:
     return ClusterSpec(
         workspace=Workspace(claim="w", path=path), launcher_image="launcher",
         launcher=LauncherResources(cpu="3", memory="5Gi"),
-        job=JobSpec(image="trainer", nodes=2, resources=Resources(gpus=8), queue="team-a", **job),
+        job=JobSpec(
+            image="trainer", nodes=2, resources=Resources(gpus=8, others={"rdma/hca": 1}), queue="team-a", **job
+        ),
     )  # fmt: skip
 
 
