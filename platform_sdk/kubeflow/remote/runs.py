@@ -91,7 +91,7 @@ def _sought(server: Server, text: str, namespace: str | None) -> str:
         raise UserError(f"there is no run {text!r}{where}")
     if len(matching) > 1:
         names = "\n".join(f"  {one.run_id}  {one.display_name}  {one.state}" for one in matching[:10])
-        raise UserError(f"{len(matching)} runs have the name {text!r}; give more of the id:\n{names}")
+        raise UserError(f"{len(matching)} runs match {text!r}; give more of the id:\n{names}")
     return str(matching[0].run_id)
 
 
@@ -132,7 +132,7 @@ def _label(specification: Mapping[str, Any], run_id: str) -> str:
     """Return the label of the run's jobs, from the name and the id in the first step's arguments."""
     for dag in (specification["root"], *specification["components"].values()):
         first = dag.get("dag", {}).get("tasks", {}).get(FIRST_STEP)
-        inputs = first["inputs"]["parameters"] if first is not None else {}
+        inputs = (first or {}).get("inputs", {}).get("parameters", {})  # a foreign pipeline's may have none
         if "run_name" in inputs and "run_id" in inputs:
             return label_value(f"{_constant(inputs['run_name'], run_id)}-{_constant(inputs['run_id'], run_id)}")
     return ""

@@ -29,9 +29,19 @@ def test_run_is_found_by_name_or_prefix_of_its_id(cluster: Cluster) -> None:
     cluster.start()
     for one in cluster.kfp.runs:
         one["display_name"] = "twins"
-    with pytest.raises(UserError, match="2 runs have the name 'twins'") as caught:
-        find_run(cluster.server, "twins", "team-a")
-    assert run.run_id in str(caught.value)
+        one["run_id"] = "abcdef" + one["run_id"][6:]
+    for text in ("twins", "abcdef"):
+        with pytest.raises(UserError, match=f"2 runs match '{text}'; give more of the id") as caught:
+            find_run(cluster.server, text, "team-a")
+        assert f"abcdef{run.run_id[6:]}" in str(caught.value)
+
+
+def test_run_of_another_pipeline_with_a_task_called_begin_has_no_jobs(cluster: Cluster) -> None:
+    root = {"dag": {"tasks": {"begin": {"componentRef": {"name": "comp-begin"}, "taskInfo": {"name": "begin"}}}}}
+    foreign = {"pipelineInfo": {"name": "theirs"}, "root": root, "components": {"comp-begin": {"executorLabel": "e"}},
+               "deploymentSpec": {"executors": {"e": {"container": {"image": "i"}}}}}  # fmt: skip
+    made = cluster.kfp.start(foreign, "theirs-1", "team-a")
+    assert find_run(cluster.server, made["run_id"], "team-a").label == ""
 
 
 @pytest.mark.parametrize("text", ["", "d", "ddfce", "-", "make"])
