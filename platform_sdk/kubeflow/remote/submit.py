@@ -56,7 +56,7 @@ def submit(
     """Start a recipe as a run.
 
     Values of ``overrides`` that belong to the pipeline's form become arguments of the run; such runs share a version.
-    Only the count of a repeat has a version per value, since a run cannot have more iterations than were compiled.
+    Any other value gives another version.
     Repeating an interrupted call uploads nothing twice, but starts another run.
 
     Args:

@@ -70,8 +70,9 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
     canonical = json.dumps([pipeline.specification, pipeline.platform], sort_keys=True, separators=(",", ":")).encode()
     if len(canonical) > MAX_BYTES:
         raise UserError(
-            f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
-            f"Kubernetes takes no more than {MAX_BYTES:,}; give it fewer repetitions"
+            f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in "
+            f"{len(pipeline.specification['deploymentSpec']['executors'])} steps, and Kubernetes takes no more than "
+            f"{MAX_BYTES:,}; give the pipeline fewer steps, or put steps into a group"
         )
     return CompiledPipeline(recipe, pipeline, hashlib.sha256(canonical).hexdigest(), cluster.service_account)
 
