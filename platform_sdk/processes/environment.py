@@ -48,11 +48,16 @@ def restrict_to_own_gpus(each: int) -> None:
 
 
 def own_gpus(each: int) -> list[str]:
-    """Return the ``each`` GPUs of this process, one of several on a machine; possibly all visible GPUs."""
+    """Return the ``each`` GPUs of this process, one of several on a machine; possibly all visible GPUs.
+
+    An empty CUDA_VISIBLE_DEVICES hides all GPUs.
+    """
     first = int(os.environ["LOCAL_RANK"]) * each
     named = os.environ.get(GPUS)
-    seen = named.split(",") if named else [*map(str, range(first + each))]
-    return seen if named and len(seen) == each else seen[first : first + each]
+    if named is None:
+        return [str(number) for number in range(first, first + each)]
+    seen = named.split(",") if named else []
+    return seen if len(seen) == each else seen[first : first + each]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from platform_sdk.processes.environment import restrict_to_own_gpus, variables
 
 @pytest.mark.parametrize(
     ("count", "visible", "expected"),
-    [("2", None, "2,3"), ("2", "4,5,6,7", "6,7"), ("1", "4,5,6,7", "4,5,6,7")],
+    [("2", None, "2,3"), ("2", "4,5,6,7", "6,7"), ("1", "4,5,6,7", "4,5,6,7"), ("2", "", "")],
 )
 def test_each_process_of_several_sees_its_own_gpus(
     monkeypatch: pytest.MonkeyPatch, count: str, visible: str | None, expected: str
@@ -19,6 +19,8 @@ def test_each_process_of_several_sees_its_own_gpus(
     monkeypatch.setenv("WORLD_SIZE", count)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     restrict_to_own_gpus(2)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == expected
 
