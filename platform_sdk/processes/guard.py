@@ -2,7 +2,8 @@
 
 ``python -m platform_sdk.processes.guard OWNER COMMAND…`` runs a command, and ends it on a signal or when the process
 with the id OWNER has ended. A step ends on Ctrl-C and on a SIGKILL of the run, and the step's child processes end with
-the step: two processes must never write into one run directory. The exit status is the command's.
+the step: two processes must never write into one run directory. The exit status is the command's, or 128 + the number
+of the signal that ended it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _run(owner: int, command: list[str]) -> int:
     try:
         while os.getppid() == owner:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(POLL_SECONDS)
+                status = process.wait(POLL_SECONDS)
+                return status if status >= 0 else 128 - status
         return 1  # the parent died, so there is no process to report to
     except _EndSignal:
         with contextlib.suppress(ProcessLookupError):

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.process_watch import alive
 
 HOME = Path(__file__).parents[2]
 GUARD = [sys.executable, "-m", "platform_sdk.processes.guard"]
 
 
-def test_the_guard_passes_the_status_on() -> None:
-    assert subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", "exit 7"], cwd=HOME).returncode == 7
+@pytest.mark.parametrize(("command", "status"), [("exit 7", 7), ("kill -KILL $$", 137)])
+def test_the_guard_passes_the_status_on(command: str, status: int) -> None:
+    assert subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", command], cwd=HOME).returncode == status
 
 
 def test_guard_without_its_owner_runs_nothing() -> None:
