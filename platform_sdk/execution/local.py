@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, TextIO
 
@@ -158,7 +158,8 @@ def warm_worker(run_dir: Path, lock: TextIO) -> Iterator[Executor]:
     finally:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # the worker has died, and the last request is still in the buffer
+            process.stdin.close()
         process.stdout.close()
         process.wait()
 

@@ -149,6 +149,22 @@ def test_killed_worker_ends_its_task_and_the_run(tmp_path: Path) -> None:
     wait_for(lambda: not alive(task))
 
 
+def test_worker_that_died_between_two_tasks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = [sys.executable, "-c", "import os, sys; sys.exit(f'Killed {os.getpid()}')"]
+    monkeypatch.setattr("platform_sdk.execution.local.guarded", lambda command: dead)
+    request = Request(component="corpus", inputs={}, log=tmp_path / "corpus.log")
+    request.log.touch()
+    with (
+        pytest.raises(UserError, match=r"worker process ended unexpectedly .*\nKilled"),
+        locked(tmp_path) as lock,
+        warm_worker(tmp_path, lock) as worker,
+    ):
+        log = tmp_path / "logs/worker.txt"
+        wait_for(lambda: log.read_text().endswith("\n"))
+        wait_for(lambda: not alive(int(log.read_text().split()[1])))
+        worker.run(request, print)
+
+
 def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform_sdk.execution.lock.LOCK_SECONDS", 0.3)
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
