@@ -157,7 +157,11 @@ def source(signature: Signature) -> str:
 
 
 def step_component(component: str) -> BaseComponent:
-    """Return the Kubeflow component of a step, with the outputs of earlier steps as inputs."""
+    """Return the Kubeflow component of a step, with its inputs except structs and lists.
+
+    The component runs the step whose id in the run's pipeline is ``component``. Inputs that the pipeline takes from
+    earlier steps count; the values of all others are in the run directory.
+    """
     import json
 
     from kfp.components import load_component_from_text

@@ -307,7 +307,7 @@ def test_interrupted_step_ends_the_run_as_killed(pods: Pods) -> None:
     assert states(pods.run_dir)[-1] == "KILLED"
 
 
-def test_bug_in_a_step_is_reported_with_its_reason_first(
+def test_fault_of_a_step_is_reported_with_its_reason_first(
     pods: Pods, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pods.begin(f3_run_mode="bug")
@@ -315,6 +315,11 @@ def test_bug_in_a_step_is_reported_with_its_reason_first(
         pods.step("make")
     [*_, after] = capsys.readouterr().err.partition("error: ZeroDivisionError: a bug\n")
     assert after.startswith("Traceback")
+    with pytest.raises(SystemExit):
+        pods.step("score")  # as a component of ``components`` does, whose name is no step's id
+    written = capsys.readouterr().err
+    assert "error: step score: the run's pipeline has no step of this id; it has make, iterations, last" in written
+    assert "Traceback" not in written
 
 
 def test_invalid_form_values_are_refused_in_one_message(pods: Pods, capsys: pytest.CaptureFixture[str]) -> None:
