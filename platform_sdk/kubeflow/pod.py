@@ -115,8 +115,8 @@ def run_step(
 def _step(id: str, plan: Plan, run_dir: Path, given: Mapping[str, Any]) -> Finished[StepOutputs]:
     task = next((task for task in plan.tasks if task.id == id), None)
     if task is None:
-        known = ", ".join(dict.fromkeys(one.group or one.id for one in plan.tasks))
-        raise UserError(f"step {id}: the run's pipeline has no step of this id; it has {known}")
+        ids = ", ".join(dict.fromkeys(one.group or one.id for one in plan.tasks))
+        raise UserError(f"step {id}: the run's pipeline has no step of this id; it has {ids}")
     step = load_step(task.component)
     known: dict[str, dict[str, Any]] = {}
     for name, wire in step_wires(task).items():

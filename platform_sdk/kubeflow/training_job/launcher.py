@@ -106,7 +106,7 @@ class _Follower:
         self._complete_at = self._clock.time()
         while True:
             self._reached(watch.refresh)
-            now, last = self._count(watch.job and ended_at(watch.job)), self._last
+            now, last = self._count(ended_at(watch.job or {})), self._last
             if watch.job is None:
                 raise UserError(f"job {self._job.name} was deleted while it was followed; run the step again")
             pods = list(watch.pods.values())

@@ -169,7 +169,7 @@ def test_runtime_fails_a_job_only_for_faults_of_its_program(code: int, disrupted
             return disrupted
         codes = rule["onExitCodes"]
         assert codes["operator"] in ("In", "NotIn")
-        return (code in codes["values"]) == (codes["operator"] == "In")
+        return bool((code in codes["values"]) == (codes["operator"] == "In"))
 
     rules = processes["template"]["spec"]["podFailurePolicy"]["rules"]
     assert next((rule["action"] for rule in rules if meets(rule)), "Count") == action
