@@ -126,11 +126,14 @@ def tool_name(spec: ToolSpec) -> str | None:
 
 
 def check_names(specs: Sequence[ToolSpec]) -> None:
-    """Check that the tools have different names that are no tags of a turn.
+    """Check that the tools have different names that are no tags of a turn, and that only the search is named search.
 
     Raises:
         ValueError: a name occurs twice or is reserved.
     """
+    # Agents, records and reports recognise the search of the corpus by its name.
+    if any(tool_name(spec) == "search" and not isinstance(spec, SearchToolSpec) for spec in specs):
+        raise ValueError("the name search is reserved for the search of the corpus; set another name")
     names = [name for name in map(tool_name, specs) if name is not None]
     for name in names:
         if name in RESERVED:

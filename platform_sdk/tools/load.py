@@ -16,6 +16,7 @@ from platform_sdk.config.tools import (
     ToolSpec,
 )
 from platform_sdk.errors import UserError
+from platform_sdk.records import SEARCH
 from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.tools.base import Tool
 from platform_sdk.tools.calculator import Calculator
@@ -30,7 +31,7 @@ def open_tools(specs: Sequence[ToolSpec], search: SearchFunction) -> Iterator[di
     """Open tools, and close them at the end; by name, in the recipe's order.
 
     Raises:
-        UserError: a tool cannot be opened, or two have the same name.
+        UserError: a tool cannot be opened, or its name is taken.
     """
     with ExitStack() as stack:
         tools: dict[str, Tool] = {}
@@ -38,6 +39,11 @@ def open_tools(specs: Sequence[ToolSpec], search: SearchFunction) -> Iterator[di
             for tool in _opened(spec, search, stack):
                 if tool.name in tools or tool.name in RESERVED:
                     raise UserError(f"tools: the name {tool.name} occurs twice or is a tag of the turns; rename a tool")
+                if tool.name == SEARCH and not isinstance(spec, SearchToolSpec):
+                    raise UserError(
+                        "tools: the name search is reserved for the search of the corpus; rename the other tool "
+                        "search or leave it out"
+                    )
                 tools[tool.name] = tool
         yield tools
 

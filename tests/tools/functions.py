@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from platform_sdk.records import ToolResult
+from pydantic import BaseModel
+
+from platform_sdk.records import ToolCall, ToolResult
 from platform_sdk.sampling.rollout import ToolFault
 
 
@@ -44,6 +47,15 @@ def unknown_type(word: json.Nothing) -> str:  # type: ignore[name-defined]
 
 class Odd:
     pass
+
+
+class Search:
+    """A tool with the name of the corpus search."""
+
+    name, description, arguments = "search", "finds", BaseModel
+
+    def call(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        return [ToolResult() for _ in calls]
 
 
 def no_json_type(word: Odd) -> str:

@@ -317,6 +317,7 @@ def test_mcp_server_is_reached_over_http_and_its_loss_is_a_fault() -> None:
         ),
         ({"type": "custom", "tool": "tests.extensions.glossary:Glossary"}, "missing 1 required positional argument"),
         ({"type": "custom", "tool": "tests.tools.functions:whole", "settings": {"word": "x"}}, "has no name; see"),
+        ({"type": "custom", "tool": "tests.tools.functions:Search"}, "the name search is reserved for the search of"),
     ],
 )
 def test_tool_that_cannot_be_opened_is_one_error(spec: dict[str, Any], message: str) -> None:
@@ -337,6 +338,8 @@ def test_custom_tool_is_opened_with_its_settings(tmp_path: Path) -> None:
     [
         ([{"type": "search"}, {"type": "search", "top_k": 5}], "two tools are named search"),
         ([{"type": "http", "name": "think", "description": "d", "url": "http://h"}], "must not be named think"),
+        ([{"type": "http", "name": "search", "description": "d", "url": "http://h"}], "the name search is reserved"),
+        ([{"type": "function", "function": "tests.tools.functions:whole", "name": "search"}], "the name search is"),
         ([{"type": "http", "name": "a b", "description": "d", "url": "http://h"}], "String should match pattern"),
         ([{"type": "http", "name": "a", "description": "d", "url": "http://u:p@h"}], "must not hold user:password@"),
         ([{"type": "http", "name": "a", "description": "d", "url": "http://h:abc/x"}], "no valid host and port"),
