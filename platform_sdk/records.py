@@ -145,6 +145,27 @@ def given_evidence(passages: Iterable[Passage]) -> tuple[Evidence, ...]:
     return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)
 
 
+_MOST_LEVELS = 100
+
+
+def is_recordable(values: Any) -> bool:
+    """Return True if a record can hold JSON values: no half of a character, no NaN or infinity, no deep nesting.
+
+    Records are read by a parser of JSON that accepts 200 levels, their own included.
+    """
+    try:
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        return _levels(values) <= _MOST_LEVELS
+    except (ValueError, RecursionError):
+        return False
+
+
+def _levels(values: Any) -> int:
+    """Return how deeply JSON values are nested."""
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list | tuple) else ()
+    return 1 + max(map(_levels, inner), default=0)
+
+
 SEARCH = "search"
 """Name of the tool that searches the run's corpus; its argument ``query`` is the text searched for."""
 

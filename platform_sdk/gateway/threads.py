@@ -17,9 +17,8 @@ from typing import Any
 from platform_sdk.gateway.events import Reason
 from platform_sdk.gateway.messages import FunctionCall, Message, digest, prefix_digests
 from platform_sdk.gateway.templates import ChatTemplate, opened
+from platform_sdk.records import is_recordable
 from platform_sdk.sampling.engine import Completion
-
-_MOST_LEVELS = 100
 
 
 @dataclass(eq=False)
@@ -230,22 +229,11 @@ class Threads:
 
 
 def _writable(calls: Iterable[tuple[str, str]]) -> bool:
-    """Return True if a file can hold names and arguments: no half of a character, no NaN or infinity, no deep nesting.
-
-    Records are read by a parser of JSON that accepts 200 levels, their own included.
-    """
+    """Return True if a record can hold names and arguments."""
     try:
-        values = [(name, json.loads(arguments)) for name, arguments in calls]
-        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
-        return _levels(values) <= _MOST_LEVELS
+        return is_recordable([(name, json.loads(arguments)) for name, arguments in calls])
     except (ValueError, RecursionError):
         return False
-
-
-def _levels(values: Any) -> int:
-    """Return how deeply JSON values are nested."""
-    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list | tuple) else ()
-    return 1 + max(map(_levels, inner), default=0)
 
 
 def _all_ids(call: SampledCall) -> tuple[int, ...]:

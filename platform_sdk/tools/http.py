@@ -50,7 +50,10 @@ class HttpTool:
         arguments: dict[str, Any] = {name: value for name, value in call.arguments.items() if value is not None}
         url, content = httpx.URL(self.spec.url), dict[str, Any]()
         if self.spec.method == "GET":
-            url = url.copy_merge_params(arguments)
+            try:
+                url = url.copy_merge_params(arguments)
+            except httpx.InvalidURL as error:  # longer than 65536 characters
+                return ToolResult(text=f"Error : {error}", error=True)
         else:
             content = {"json": arguments}
         last = ""

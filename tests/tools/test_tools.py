@@ -207,6 +207,12 @@ def test_http_refusal_is_the_agents_error_and_an_outage_is_a_fault(endpoint: End
         call(tools["weather"], city="x")
 
 
+def test_http_argument_that_is_too_long_for_a_url_is_the_agents_error(endpoint: Endpoint) -> None:
+    with opened(http(f"{endpoint.url}/now")) as tools:
+        result = call(tools["weather"], city="x" * 70_000)
+    assert (result.error, result.text) == (True, "Error : URL component 'query' too long")
+
+
 def test_http_keeps_the_query_of_its_url(endpoint: Endpoint) -> None:
     with opened(http(f"{endpoint.url}/now?key=1&city=Rome")) as tools:
         assert call(tools["weather"], city="Oslo").text.strip() == "/now?key=1&city=Oslo"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.sections import sections
-from platform_sdk.records import SEARCH, ToolCall
+from platform_sdk.records import SEARCH, ToolCall, is_recordable
 from platform_sdk.tools.base import Tool, plain_argument
 
 ANSWER, RESULT, INFORMATION = "answer", "result", "information"
@@ -68,7 +68,10 @@ def _call(tool: Tool, content: str) -> ToolCall | Malformed:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         return Malformed(f"{tool.name} : {where} : {first['msg']}" if where else f"{tool.name} : {first['msg']}")
-    return ToolCall(tool=tool.name, arguments=given.model_dump(mode="json"))
+    arguments = given.model_dump(mode="json")
+    if not is_recordable(arguments):
+        return Malformed(f"{tool.name} : a number is not finite, or the arguments are nested too deeply")
+    return ToolCall(tool=tool.name, arguments=arguments)
 
 
 def form(tool: Tool) -> str:

@@ -16,6 +16,8 @@ from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout, ToolCall
 from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.rollout import run
+from platform_sdk.tools.base import arguments_model
+from platform_sdk.tools.calculator import Calculator
 from tests.extensions.glossary import Glossary
 from tests.methods.prograph.saying import TOKENIZER, ScriptedPolicyEngine
 from tests.methods.react.saying import QUESTION, SOLVED, TOOLS, play
@@ -118,6 +120,15 @@ def test_well_formed_turns_are_parsed(tmp_path: Path) -> None:
         parsed = parse(f"<think>a</think><glossary>{content}</glossary>", glossary)
         assert isinstance(parsed, Malformed)
         assert reason in parsed.reason
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"amount": 1e999}', '{"amount": NaN}', '{"amount": 1, "notes": ' + "[" * 197 + "]" * 197 + "}"]
+)
+def test_arguments_that_a_record_cannot_hold_are_malformed(arguments: str) -> None:
+    fields = arguments_model("pay", [("amount", float, ..., None), ("notes", list[Any], [], None)])
+    parsed = parse(f"<think>a</think><pay>{arguments}</pay>", {"pay": Calculator("pay", arguments=fields)})
+    assert parsed == Malformed("pay : a number is not finite, or the arguments are nested too deeply")
 
 
 SEARCH_R1 = (
