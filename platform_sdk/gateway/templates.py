@@ -12,6 +12,7 @@ from platform_sdk.display import encodable, shortened
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.tool_calls import FORMATS, ToolFormat
+from platform_sdk.sampling.dialogue import after_opened_thoughts
 from platform_sdk.sampling.engine import Completion
 from platform_sdk.sampling.special_tokens import as_text, encode, special_tokens
 
@@ -84,10 +85,8 @@ class ChatTemplate:
         """
         calls = self.format.write([self._call_as_text(call) for call in reply.calls]) if self.format else ""
         text = "\n".join(part for part in (self._as_text(reply.content), calls) if part)
-        # A prompt that has opened the thoughts' tag is continued by their end.
-        if opened(prompt) and not text.startswith(_OPENED):
-            text = f"{_CLOSED}\n\n{text}"
-        text = text.removeprefix(_OPENED) if opened(prompt) else text
+        if opened(prompt):
+            text = after_opened_thoughts(text)
         ids = self.encode(text) + ([] if cut else [self.end])
         return Completion(id, tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
 

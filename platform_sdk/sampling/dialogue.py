@@ -70,7 +70,7 @@ class Dialogue:
 
         If the chat template opens a reasoning model's thoughts, the text includes that tag.
         """
-        start = len(self.token_ids)
+        start, thinking = len(self.token_ids), self._opens_thoughts()
         self.token_ids += completion.token_ids
         self.mask += [1] * len(completion.token_ids)
         self.logprobs += completion.logprobs
@@ -79,17 +79,23 @@ class Dialogue:
         if completion.finish == "stop" and spoken and spoken[-1] in special_tokens(self.tokenizer):
             spoken.pop()
         text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
-        prompt = str(self.tokenizer.decode(self.token_ids[max(0, start - _OPENED) : start], skip_special_tokens=False))
-        if prompt.rstrip().endswith(_THOUGHTS):
+        if thinking:
             text = _THOUGHTS + text
         self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
         return text
 
     def recite(self, text: str) -> None:
         """Append an agent turn that was not sampled; the dialogue then has no log-probabilities."""
+        if self._opens_thoughts():
+            text = after_opened_thoughts(text)
         said = (*encode(self.tokenizer, as_text(self.tokenizer, text)), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True
+
+    def _opens_thoughts(self) -> bool:
+        """Return True if the dialogue's text ends with the tag that opens a reasoning model's thoughts."""
+        end = str(self.tokenizer.decode(self.token_ids[-_OPENED:], skip_special_tokens=False))
+        return end.rstrip().endswith(_THOUGHTS)
 
     def note_malformed(self, reason: str) -> None:
         """Mark the agent's last turn as malformed."""
@@ -144,6 +150,11 @@ class Dialogue:
             selected=selected,
             answer=answer,
         )
+
+
+def after_opened_thoughts(text: str) -> str:
+    """Return a reply that was not sampled as the continuation of a prompt that has opened the thoughts' tag."""
+    return text.removeprefix(_THOUGHTS) if text.startswith(_THOUGHTS) else f"</think>\n\n{text}"
 
 
 def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:

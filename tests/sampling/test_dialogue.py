@@ -7,6 +7,7 @@ import pytest
 from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.dialogue import ChatTemplateError, Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion
+from tests.methods.arena.talking import character_tokenizer
 
 TOKENIZER = build_tokenizer(1024)
 EXAMPLE = ("Who directed Amberfall ?", "Ida Roth", "And who is the mother ?", "Lena Roth")
@@ -57,6 +58,22 @@ def test_thoughts_that_the_chat_template_opens_belong_to_the_turns_text() -> Non
     completion = Completion("r", said, (-0.5,) * len(said), "length")
     assert dialogue.hear(completion) == "<think>" + plain.hear(completion)
     assert sum(dialogue.mask) == len(said), "the template's tag is not the policy's"
+
+
+@pytest.mark.parametrize(
+    ("recited", "text"),
+    [("<think>So.</think>x", "<think>So.</think>x"), ("x", "<think></think>\n\nx")],
+)
+def test_recited_turn_continues_the_thoughts_that_the_chat_template_opens(recited: str, text: str) -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>' }}{% endif %}"
+    dialogue = Dialogue(tokenizer, "Answer.", "Who?")
+    for _ in range(2):
+        dialogue.recite(recited)
+        dialogue.tell("Go on.")
+    assert [turn.text for turn in dialogue.trajectory("p", "planner").agent_turns] == [text, text]
+    whole = tokenizer.decode(dialogue.token_ids)
+    assert whole.count(f"<|assistant|>{text}<|end|><|user|>Go on.<|end|>") == 2
 
 
 @pytest.mark.parametrize("template", ["{{ raise", "{{ nothing.at_all }}", "{# empty #}"])
