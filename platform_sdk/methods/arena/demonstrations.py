@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from platform_sdk.agents.sections import without_thoughts
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.errors import UserError
 from platform_sdk.methods.arena import prompts
@@ -67,7 +68,7 @@ class Explainer(Generator):
             evidence=given_evidence(question.context),
         )
         reply = yield from speaker.reply(dialogue, "explanation")
-        explanation = None if reply is None or reply.cut else reply.text.strip()
+        explanation = None if reply is None or reply.cut else without_thoughts(reply.text).strip()
         trajectory = dialogue.trajectory("agent", "agent", answer=explanation or None)
         outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
         return self.recorded(question, attempt, speaker.seed, trajectory, (), outcome)

@@ -18,6 +18,7 @@ NOTHING_FOUND = "No relevant information found."
 
 _TAG = re.compile(r"</?(?:think|action|answer|select)>")
 _TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
+_NO_THOUGHTS = re.compile(r"^\s*<think>\s*</think>")  # a chat template may have opened the tag
 _SEARCH = {
     "text": re.compile(r'Search\s*\((?P<place>)\s*"(?P<question>[^"]*)"\s*\)'),
     "kg": re.compile(r'Search\s*\(\s*\[\s*(?P<place>\d{1,4})\s*\]\s*,\s*"(?P<question>[^"]*)"\s*\)'),
@@ -92,7 +93,7 @@ def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: 
 
 def parse_executor(text: str, *, materials: int) -> Reading | Malformed:
     """Parse an executor's turn, which chooses among ``materials`` pieces of evidence, numbered from 0."""
-    if says_nothing_found(text):
+    if says_nothing_found(_NO_THOUGHTS.sub("", text)):
         return Reading((), NOTHING_FOUND)
     turn = parse_turn(text)
     if isinstance(turn, Malformed):

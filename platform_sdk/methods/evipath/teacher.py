@@ -15,7 +15,7 @@ from typing import Any
 from platform_sdk.agents import planner_messages as messages
 from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
-from platform_sdk.agents.sections import section
+from platform_sdk.agents.sections import section, without_thoughts
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence
@@ -167,7 +167,7 @@ class AbductiveTeacher:
             gold = facts.gold_texts()
             opening = prompts.answerer_opening(question, gold)
             answerer = talk.open(prompts.answerer_system, opening, prompts.answerer_examples())
-            sentence = yield from talk.reply(answerer, f"answer {place}")
+            sentence = without_thoughts((yield from talk.reply(answerer, f"answer {place}")))
             if not sentence or "\n" in sentence:
                 return Rejection("sub-answer", f"is not one sentence: {sentence!r}")
             [similarities] = yield Call(self.compare, (Comparison(sentence, gold),))

@@ -219,15 +219,14 @@ def test_self_ask_ends_at_its_limit_or_when_it_cannot_be_read() -> None:
     assert (rollout.outcome, rollout.main.answer, rollout.malformed_turns) == ("iteration_limit", None, 1)
 
 
-def test_demonstrations_say_what_is_gold() -> None:
+@pytest.mark.parametrize("said", [" See [2] and [5]. ", "<think>Let me see.</think>\n\nSee [2] and [5]."])
+def test_demonstrations_say_what_is_gold(said: str) -> None:
     direct = direct_demonstration(generator(form="direct"), QUESTION)
     assert direct.main.turns[-1].text == "Ann Lee"
     assert direct.rewards["em"] == 1
 
     own = generator()
-    explained = Script(TOKENIZER, lambda place, prompt: " See [2] and [5]. ").run(
-        Explainer(**vars(own)).rollout(QUESTION, 0)
-    )
+    explained = Script(TOKENIZER, lambda place, prompt: said).run(Explainer(**vars(own)).rollout(QUESTION, 0))
     told = explained.main.turns[0].text
     assert told.splitlines()[-2:] == ["Passages to use : [2], [5]", "Answer : Ann Lee"]
     reasoned = reasoned_demonstration(own, explained.question, explained.main.answer)

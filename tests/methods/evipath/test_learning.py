@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.agents.planner_worker import Malformed, Reading
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
@@ -19,7 +20,7 @@ from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.checks import Limits, judged
 from platform_sdk.methods.evipath.dialogues import chats, rollouts, trajectories
 from platform_sdk.methods.evipath.evidence import Similarity
-from platform_sdk.methods.evipath.grammar import NOTHING_FOUND
+from platform_sdk.methods.evipath.grammar import NOTHING_FOUND, parse_executor, parse_planner
 from platform_sdk.methods.evipath.learning import Dialogues
 from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
@@ -61,6 +62,23 @@ def test_only_agent_tokens_are_learned() -> None:
             learned = [t for t, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
             wanted = [token for text in chat.turns[1::2] for token in say(text)]
             assert learned == wanted
+
+
+def test_turns_after_a_template_that_opens_thoughts_follow_the_agents_grammar() -> None:
+    tokenizer = type(TOKENIZER)(tokenizer_object=TOKENIZER._tokenizer, eos_token="<|end|>")
+    tokenizer.chat_template = TOKENIZER.chat_template + "{% if add_generation_prompt %}{{ '<think>' }}{% endif %}"
+    made = rollouts(PATHS[0], WORLD.train[0], "compact", 5, ROLES, 1.0, tokenizer, "w", "c")
+    learned = [trajectory for rollout in made for trajectory in rollout.trajectories]
+    assert len(made) > 1, "some executors lack the gold evidence"
+    for trajectory in learned:
+        for turn in trajectory.agent_turns:
+            assert turn.text.count("<think>") == 1
+            if trajectory.role == "planner":
+                assert not isinstance(parse_planner(turn.text, "kg", candidates=9, max_questions=5), Malformed)
+            else:
+                reading = parse_executor(turn.text, materials=9)
+                assert isinstance(reading, Reading)
+                assert reading.selected == trajectory.selected
 
 
 def test_mask_is_that_of_trl_on_the_same_chats(tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def test_good_teacher_writes_a_path_that_is_kept() -> None:
     assert (path.teacher, path.encoder) == ("teacher", "letters")
 
 
+def test_sub_answer_has_no_thoughts_of_a_reasoning_teacher() -> None:
+    def script(role: str, turn: int, prompt: str) -> str:
+        text = good(role, turn, prompt)
+        return f"<think>Let me see.\nHere.</think>\n\n{text}" if role == "answerer" else text
+
+    path = taught(ScriptedEngine(script))
+    assert path.kept, path.detail
+    assert [sub.answer for sub in path.asked()] == [sub.answer for sub in taught(ScriptedEngine()).asked()]
+
+
 def test_answer_is_shown_to_the_teacher_and_not_to_the_student() -> None:
     prompts: list[str] = []
 
