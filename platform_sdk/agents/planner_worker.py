@@ -164,8 +164,7 @@ class PlannerWorker(PolicyAgent):
                 evidence = [item for items in lists for item in items]
                 seen = [messages.materials(evidence, medium)]
                 found = [leads_to(item) for item in evidence] if medium == "kg" else []
-            known = {entity.key for entity in candidates}
-            new = [entity for entity in _distinct(found) if entity.key not in known]
+            new = new_entities(found, candidates)
             planner.tell(messages.observation(seen, [entity.name for entity in new], len(candidates)), evidence)
             candidates += new
         main = planner.trajectory(role, role, answer=answer)
@@ -189,12 +188,13 @@ class PlannerWorker(PolicyAgent):
         return Report(trajectory, reading.sentence, found)
 
 
-def _distinct(entities: Sequence[Entity]) -> list[Entity]:
-    """Return each entity once, in the order and by the name in which it was first found."""
+def new_entities(found: Sequence[Entity], candidates: Sequence[Entity]) -> list[Entity]:
+    """Return each found entity that is no candidate, in the order and by the name in which it was first found."""
     first: dict[str, Entity] = {}
-    for entity in entities:
+    for entity in found:
         first.setdefault(entity.key, entity)
-    return list(first.values())
+    known = {entity.key for entity in candidates}
+    return [entity for entity in first.values() if entity.key not in known]
 
 
 def topics(question: Question) -> list[Entity]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_sdk.agents.planner_messages import Medium, medium_of
-from platform_sdk.agents.planner_worker import Answer, Malformed
+from platform_sdk.agents.planner_worker import Answer, Malformed, leads_to, new_entities, topics
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.demonstrations import demonstrations
@@ -50,7 +50,7 @@ class SearchingTeacher:
 
 
 def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
-    """Return a rollout as a path, rejected if it has a malformed turn or no answer."""
+    """Return a rollout as a path, rejected if it has a malformed turn, no answer, or candidates that share a name."""
     question = rollout.question
     pool = {item.id: item for trajectory in rollout.others for item in trajectory.evidence}
     path = Example(
@@ -66,6 +66,7 @@ def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
         return path.model_copy(update={"rejected": reason, "detail": "the path ends without an answer"})
     workers = {trajectory.id: trajectory for trajectory in rollout.others}
     places = {id: place for place, id in enumerate(pool)}
+    entities = topics(question) if medium == "kg" else []
     for turn in rollout.main.turns:
         if turn.speaker != "agent":
             continue
@@ -83,6 +84,12 @@ def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
             for call, sub in zip(turn.calls, action.sub_questions, strict=True)
         )
         path = path.model_copy(update={"steps": (*path.steps, Step(thoughts=thoughts, asked=asked))})
+        if medium == "kg":  # the agent tells candidates apart by their ids, a path by their names
+            read = [workers[call] for call in turn.calls]
+            chosen = [leads_to(worker.evidence[index]) for worker in read for index in worker.selected]
+            entities += new_entities(chosen, entities)
+            if [entity.name for entity in entities] != path.known_candidates()[-1]:
+                return path.model_copy(update={"rejected": "namesakes", "detail": "entities share a name or an id"})
     raise AssertionError("an answered rollout has a turn that answers")
 
 

@@ -20,8 +20,11 @@ from platform_sdk.methods.evipath.search_teacher import SearchingTeacher
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.method import RunContext
 from platform_sdk.records import Evidence, given_evidence
+from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.rollout import SearchRequest, run
 from tests.methods.evipath.scripted_teacher import PLANNER, QUESTION, TOKENIZER, ScriptedEngine, good
+from tests.methods.prograph.saying import TOKENIZER as WORDS
+from tests.methods.prograph.saying import ScriptedPolicyEngine
 
 FOUND = given_evidence(QUESTION.context)
 
@@ -89,6 +92,57 @@ def test_wrong_answer_is_rejected() -> None:
 @pytest.mark.parametrize("reading", ["", "[7]"])
 def test_malformed_turn_is_rejected(reading: str) -> None:
     assert solved("deductive", reading=reading)[0].rejected == "tags"
+
+
+def visited(triples: Sequence[tuple[str, str, str]], candidates: Sequence[int], topic_id: str = "Q1") -> Example:
+    """Return the path of a planner that visits ``candidates`` from Ann in a graph of ``(head id, tail id, tail)``."""
+    ids = (topic_id,) if topic_id else ()
+    question = QUESTION.model_copy(update={"topic_entities": ("Ann",), "topic_ids": ids, "dataset": "2wikimultihopqa"})
+    turns = [f'<think>t</think><action>Search([{place}], "Who?")</action>' for place in candidates]
+    planner = iter([*turns, "<think>t</think><answer>Anna Holm</answer>"])
+
+    def say(request: Request, taken: int) -> str:
+        if request.dialogue.endswith("#0"):
+            return next(planner)
+        shown = WORDS.decode(request.token_ids).rsplit("[0]", 1)[1]
+        return f"<think>t</think><select>[0]{'[1]' * ('[1]' in shown)}</select><answer>One sentence.</answer>"
+
+    def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+        return [
+            [
+                Evidence(kind="triple", id=head + tail, title=name, text=name, score=1.0, entities=(head, tail))
+                for head, tail, name in triples
+                if head == request.scope["head"]
+            ]
+            for request in requests
+        ]
+
+    context = RunContext(
+        run_dir=Path("run"), environment="world-kg", agent=AgentSpec(prompts="compact"), sampling=SamplingSpec(),
+        retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
+    )  # fmt: skip
+    teacher = SearchingTeacher(context, Policy(WORDS, "teacher"), SynthesisSpec(mode="deductive"), search)
+    [path] = run([partial(teacher.example, question, 0)], ScriptedPolicyEngine(say, 10_000), live=1)
+    return path
+
+
+NAMESAKES = [("Q1", "Q2", "Jo"), ("Q1", "Q3", "Jo"), ("Q2", "Q4", "Al"), ("Q3", "Q5", "Bo")]
+FOUND_AGAIN = [("Ann", "Q2", "Bo"), ("Q2", "Q1", "Ann"), ("Q2", "Q3", "Cy"), ("Q3", "Q9", "Velm")]
+
+
+@pytest.mark.parametrize(
+    ("triples", "candidates", "topic_id", "rejected", "visits"),
+    [
+        ([("Q1", "Q2", "Bo"), ("Q2", "Q3", "Cy")], [0, 1], "Q1", "", ["Ann", "Bo"]),
+        (NAMESAKES, [0, 2], "Q1", "namesakes", ["Ann"]),
+        (FOUND_AGAIN, [0, 1, 3], "", "namesakes", ["Ann", "Bo"]),
+    ],
+)
+def test_path_whose_candidates_share_a_name_or_an_id_is_rejected(
+    triples: Any, candidates: list[int], topic_id: str, rejected: str, visits: list[str]
+) -> None:
+    path = visited(triples, candidates, topic_id)
+    assert (path.rejected, [sub.candidate for sub in path.asked()]) == (rejected, visits)
 
 
 def test_path_without_an_answer_is_rejected() -> None:
