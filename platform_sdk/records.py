@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    FiniteFloat,
     JsonValue,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -184,7 +185,7 @@ class ToolResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     text: str = ""
     evidence: tuple[Evidence, ...] = ()
-    figures: dict[str, float] = Field(default_factory=dict)
+    figures: dict[str, FiniteFloat] = Field(default_factory=dict)  # a file holds no NaN
     error: bool = False
 
 

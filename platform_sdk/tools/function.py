@@ -38,7 +38,7 @@ class FunctionTool:
         try:
             value = self.function(**given)
             if isinstance(value, ToolResult):
-                return value
+                return value.model_copy(update={"text": encodable(value.text)})
             text = "" if value is None else str(value)
             figures = value_figure(value) if isinstance(value, int | float) and not isinstance(value, bool) else {}
         except ToolFault:

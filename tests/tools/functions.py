@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 from pydantic import BaseModel
@@ -23,8 +24,8 @@ def days_between(first: str, second: str, absolute: bool = True) -> int:
 
 
 def whole(word: str) -> ToolResult:
-    """Return a whole result."""
-    return ToolResult(text=word, figures={"letters": len(word)})
+    """Return a whole result; one without letters has no figure that a file can hold."""
+    return ToolResult(text=word, figures={"letters": len(word) or math.nan})
 
 
 def unavailable(word: str) -> str:

@@ -126,6 +126,10 @@ def test_function_may_return_a_whole_result_or_be_unavailable() -> None:
     specs = [{"type": "function", "function": f"tests.tools.functions:{name}"} for name in ("whole", "unavailable")]
     with opened(*specs) as tools:
         assert call(tools["whole"], word="abc").figures == {"letters": 3}
+        assert call(tools["whole"], word="\ud800b") == ToolResult(text="?b", figures={"letters": 2})
+        nameless = call(tools["whole"], word="")
+        assert (nameless.error, nameless.figures) == (True, {})
+        assert "Input should be a finite number" in nameless.text
         with pytest.raises(ToolFault, match="locked"):
             call(tools["unavailable"], word="x")
 
