@@ -16,6 +16,7 @@ from platform_sdk.tools.base import value_figure
 Number = int | float
 MAX_LENGTH = 200
 MAX_DIGITS = 300
+_NOT_REAL = "the value is no finite real number"
 _BINARY: dict[type[ast.AST], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
@@ -33,7 +34,13 @@ def _round(number: Number, digits: int = 0) -> Number:
     return round(number, digits) if digits else round(number)
 
 
-_FUNCTIONS: dict[str, Callable[..., Number]] = {"abs": abs, "min": min, "max": max, "round": _round, "sqrt": math.sqrt}
+def _sqrt(number: Number) -> Number:
+    if number < 0:
+        raise ArithmeticError(_NOT_REAL)
+    return math.sqrt(number)
+
+
+_FUNCTIONS: dict[str, Callable[..., Number]] = {"abs": abs, "min": min, "max": max, "round": _round, "sqrt": _sqrt}
 
 
 class CalculatorArguments(BaseModel):
@@ -65,7 +72,8 @@ def _result(expression: str) -> ToolResult:
         return ToolResult(text="yes" if value else "no")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
-    text = str(value) if isinstance(value, int) else f"{value:.10g}"
+    # Ten digits hide rounding errors such as 0.1 + 0.2, but from 10 ** 10 on they would cut whole digits.
+    text = str(value) if isinstance(value, int) else f"{value:.10g}" if abs(value) < 1e10 else f"{value:.15g}"
     return ToolResult(text=text, figures=value_figure(value))
 
 
@@ -85,7 +93,7 @@ def evaluate(expression: str) -> Number | bool:
     except OverflowError as error:
         raise ArithmeticError("the value is too large") from error
     if not finite:
-        raise ArithmeticError("the value is no finite real number")
+        raise ArithmeticError(_NOT_REAL)
     return value
 
 
