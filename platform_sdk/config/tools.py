@@ -90,6 +90,8 @@ class McpToolSpec(Struct):
     def _names_one_server(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("an MCP server has either a command or a url; set one of them")
+        if self.command is not None and self.token_env is not None:
+            raise ValueError("token_env is for a url; a command gets no token")
         return self
 
 

@@ -49,7 +49,7 @@ BEYOND = {
     "prograph: what the estimator needs": r"^estimator must be given|^completions must be given"
     r"|^train_completions (compares|normalises)",
     "react: tools that exist, and their names": r"names no (class|function)|is neither a class|is not a function"
-    r"|^an MCP server has|^two tools are named|^a tool must not be named|^the name search is"
+    r"|^an MCP server has|^token_env is for a url|^two tools are named|^a tool must not be named|^the name search is"
     r"|^prompts search_r1 has",
     "program: one of three kinds, and its variables": r"^a program is a command|^environment is for a command"
     r"|names no function; write|is not a function|^url of an image must be|^image is for a command",

@@ -357,6 +357,7 @@ def test_custom_tool_is_opened_with_its_settings(tmp_path: Path) -> None:
         ([{"type": "http", "name": "a", "description": "d", "url": "http://h:abc/x"}], "no valid host and port"),
         ([{"type": "http", "name": "a", "description": "d", "url": "http:///x"}], "no valid host and port"),
         ([{"type": "mcp", "url": "http://[::1/x"}], "no valid host and port"),
+        ([{"type": "mcp", "command": ["x"], "token_env": "TOKEN"}], "token_env is for a url"),
         ([{"type": "mcp"}], "has either a command or a url"),
         ([{"type": "mcp", "command": ["x"], "url": "http://h"}], "has either a command or a url"),
         ([{"type": "function", "function": "tests.tools.functions:absent"}], "defines no function"),
