@@ -21,7 +21,8 @@ SPEC = "evaluate-step.json"
 class FinishedRun:
     """Run that has finished successfully, and one of its evaluations: the last, or the one before training.
 
-    ``weights`` is the digest of the policy that was evaluated; the policy lies at ``evaluated.model``.
+    ``weights`` is the digest of the policy that was evaluated, empty if the run was altered; the policy lies at
+    ``evaluated.model``.
     """
 
     opened: OpenedRun
@@ -74,7 +75,7 @@ def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False,
     return FinishedRun(
         opened,
         step.model_copy(update={"run_dir": run_dir, "model": str(policy)}),
-        "" if altered else opened.recorded(phases[0], "policy"),
+        "" if opened.altered else opened.recorded(phases[0], "policy"),
     )
 
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from platform_sdk.data.dataset import PreparedData
 from platform_sdk.errors import UserError
-from platform_sdk.files import make_folder, read_object, write_text
-from platform_sdk.methods.finished import FinishedRun
+from platform_sdk.files import make_folder, read_model, read_object, write_text
+from platform_sdk.methods.finished import SPEC, FinishedRun
 from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
@@ -19,6 +22,22 @@ from platform_sdk.tracking.opened import CARD
 
 OURS = "training.json"
 """A file that training leaves in a model's directory for its own use."""
+
+
+class _Metric(BaseModel):
+    """Mean of a metric and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class _Scores(BaseModel):
+    """The fields of an evaluation's ``scores.json`` that a card shows."""
+
+    n: int
+    shown: tuple[str, ...]
+    metrics: dict[str, _Metric]
 
 
 def export_model(run: FinishedRun, output: Path) -> list[Path]:
@@ -35,8 +54,9 @@ def export_model(run: FinishedRun, output: Path) -> list[Path]:
     if run.weights and policy_digest(run.policy) != run.weights:
         raise UserError(f"{run.policy}: holds other weights than the run evaluated; run the recipe again")
     roles = models_of(run.policy)
+    card = _card(run, roles)  # before the model is copied, so that no model is left without its warnings
     written = [_write(path, output / role) for role, path in roles.items()] or [_write(run.policy, output)]
-    write_text(output / CARD, _card(run, roles))
+    write_text(output / CARD, card)
     return written
 
 
@@ -55,7 +75,12 @@ def _write(model: Path, target: Path) -> Path:
 def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
     recipe = run.opened.recipe
     given, step = recipe["parameters"], run.evaluated
-    course = "that training by hopforge began with" if step.phase == START else "trained by hopforge"
+    if step.phase != START:
+        course = "trained by hopforge"
+    elif (run.run_dir / FINAL / SPEC).is_file():
+        course = "that training by hopforge began with"
+    else:
+        course = "that hopforge evaluated and did not train"
     header = {
         "base_model": given.get("model", ""), "library_name": "transformers", "pipeline_tag": "text-generation",
         "tags": ["hopforge", step.method, "question-answering", "retrieval"],
@@ -131,8 +156,8 @@ def _facts(run: FinishedRun, given: dict[str, Any]) -> Iterator[tuple[str, Any]]
     if given.get("worker_model"):
         yield "workers' base model", given["worker_model"]
     yield "data", dataset.get("format", "–")
-    counts = read_object(RunDir(run.run_dir).corpus_digests)["counts"]
-    yield "questions", f"{counts['train']} to train, {counts['eval']} to evaluate"
+    counts = read_model(RunDir(run.run_dir).corpus_digests, PreparedData).counts
+    yield "questions", f"{counts.get('train', '–')} to train, {counts.get('eval', '–')} to evaluate"
     yield "seed", run.evaluated.seed
 
 
@@ -140,27 +165,28 @@ def _scores(run: FinishedRun) -> Iterator[str]:
     """Write the scores up to the evaluation whose policy this is."""
     phases = (START,) if run.evaluated.phase == START else (START, FINAL)
     found = [(phase, RunDir(run.run_dir).phase(phase).scores) for phase in phases]
-    scores = {phase: read_object(path) for phase, path in found if path.is_file()}
-    shown = list(dict.fromkeys(name for score in scores.values() for name in score["shown"]))
+    scores = {phase: read_model(path, _Scores) for phase, path in found if path.is_file()}
+    shown = list(dict.fromkeys(name for score in scores.values() for name in score.shown))
     yield f"| | {' | '.join(scores)} |"
     yield "|---" * (len(scores) + 1) + "|"
     for name in shown:
-        cells = (score["metrics"].get(name) for score in scores.values())
+        cells = (score.metrics.get(name) for score in scores.values())
         yield f"| {name} | {' | '.join('–' if cell is None else _cell(cell) for cell in cells)} |"
-    yield f"| questions | {' | '.join(str(score['n']) for score in scores.values())} |"
+    yield f"| questions | {' | '.join(str(score.n) for score in scores.values())} |"
 
 
-def _cell(metric: dict[str, float]) -> str:
-    scale, digits = (1, 2) if metric["high"] > 1 else (100, 1)
-    value, low, high = (f"{scale * metric[part]:.{digits}f}" for part in ("value", "low", "high"))
+def _cell(metric: _Metric) -> str:
+    scale, digits = (1, 2) if metric.high > 1 else (100, 1)
+    value, low, high = (f"{scale * part:.{digits}f}" for part in (metric.value, metric.low, metric.high))
     return f"{value} ({low} to {high})"
 
 
 def _lineage(run: FinishedRun) -> Iterator[tuple[str, str]]:
-    digests = read_object(RunDir(run.run_dir).corpus_digests)
-    yield "weights", run.weights
-    yield "training questions", digests["train"]
-    yield "evaluation questions", digests["eval"]
+    prepared = read_model(RunDir(run.run_dir).corpus_digests, PreparedData)
+    if run.weights:
+        yield "weights", run.weights
+    yield "training questions", prepared.train
+    yield "evaluation questions", prepared.eval
     yield "searched", run.evaluated.searched_digest
     for name, shown in (("recipe", "recipe"), ("git_commit", "commit of hopforge")):
         if value := run.opened.first(name):

@@ -68,6 +68,10 @@ def test_the_model_before_training_has_the_scores_it_began_with(run_dir: Path, t
     card = (tmp_path / "model/README.md").read_text()
     assert "| | eval-start |" in card.splitlines()
     assert "policy that training by hopforge began with" in card
+    shutil.rmtree(copied / "eval-final")  # as a pipeline that trains nothing
+    seal_run(copied)
+    assert "refused" not in export(copied, "-o", tmp_path / "baseline")
+    assert "policy that hopforge evaluated and did not train" in (tmp_path / "baseline/README.md").read_text()
     assert "--before applies to the model only" in export(
         copied, "--before", "--format", "messages", "-o", tmp_path / "chats"
     )
@@ -102,6 +106,27 @@ def test_a_pair_has_a_directory_for_each_role(run_dir: Path, tmp_path: Path) -> 
         'planner_model = AutoModelForCausalLM.from_pretrained("DIRECTORY/planner")'
         in (tmp_path / "model/README.md").read_text()
     )
+
+
+def test_intact_run_has_its_digest_also_with_altered(run_dir: Path, tmp_path: Path) -> None:
+    for arguments in ((), ("--altered",)):
+        assert "refused" not in export(run_dir, *arguments, "-o", tmp_path / f"model{len(arguments)}")
+    cards = [(tmp_path / folder / "README.md").read_text() for folder in ("model0", "model1")]
+    assert cards[0] == cards[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "field"),
+    [("eval-final/scores.json", "{}", "n"), ("corpus/digests.json", "{}", "input"), ("corpus/digests.json", "", "is")],
+)
+def test_model_whose_card_cannot_be_written_is_not_exported(
+    name: str, content: str, field: str, run_dir: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run_dir, copied)
+    (copied / name).write_text(content)
+    assert f"refused: {copied / name}: {field}" in export(copied, "--altered", "-o", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_altered_weights_are_not_exported(run_dir: Path, tmp_path: Path) -> None:
