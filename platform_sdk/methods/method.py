@@ -263,8 +263,9 @@ class Method(ABC, Generic[A, E, Res]):
         return [rewards for rewards in found if rewards is not None]
 
     def reward_sources(self, run: RunContext[A]) -> RewardSources:
-        """Return the sources of the rewards, as MLflow shows them; by default the method's code."""
-        return RewardSources(method=self.name)
+        """Return the sources of the rewards for MLflow, by default the method's code, and ``agent.reward`` for own."""
+        own = getattr(run.agent, "reward", None)  # not every agent has this setting
+        return RewardSources(method=self.name, functions={"own": own} if own else {})
 
     @abstractmethod
     def measure(self, run: RunContext[A], rollouts: Sequence[Rollout], evaluation: E) -> Sequence[Mapping[str, float]]:

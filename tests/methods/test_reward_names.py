@@ -48,9 +48,12 @@ class Run:
 def test_reward_names_are_the_names_of_rewards(recipe: str, changes: list[str]) -> None:
     loaded = load_recipe(HOME / f"pipelines/{recipe}.yaml", changes)
     agent = loaded.structs["agent"]
-    found = load_method(loaded.pipeline.document.method).rewards(Run(agent), rollout())  # type: ignore[arg-type]
+    method, run = load_method(loaded.pipeline.document.method), Run(agent)
+    found = method.rewards(run, rollout())  # type: ignore[arg-type]
     assert found is not None
     assert sorted(found) == sorted(agent.reward_names)  # type: ignore[attr-defined]
+    own = dict.fromkeys({"own", "short"} & set(found), CHATTY)
+    assert method.reward_sources(run).functions == own  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
