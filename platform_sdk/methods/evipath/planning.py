@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_PLANNED = re.compile(r"^\s*\d+[.)]\s*(.+?)\s*$", re.MULTILINE)
+_PLANNED = re.compile(r"^[^\S\n]*+\d+[.)]\s*+(\S.*)$", re.MULTILINE)
 
 
 def without_plan(thoughts: str) -> tuple[tuple[str, ...], str]:
@@ -12,4 +12,4 @@ def without_plan(thoughts: str) -> tuple[tuple[str, ...], str]:
     lines = list(_PLANNED.finditer(thoughts))
     if not lines:
         return (), thoughts
-    return tuple(line[1] for line in lines), thoughts[lines[-1].end() :].strip()
+    return tuple(line[1].rstrip() for line in lines), thoughts[lines[-1].end() :].strip()

@@ -1,7 +1,7 @@
 """Grammar of a turn: ``<think>…</think>``, then one call ``<TOOL>…</TOOL>`` or one ``<answer>…</answer>``.
 
-A tool with a single text argument takes it as plain text (``<search>Who wrote it?</search>``), any other tool a JSON
-object of its arguments. Anything else is malformed, and the agent gets the reason.
+A tool whose only required argument is a text takes it as plain text (``<search>Who wrote it?</search>``), any other
+tool a JSON object of its arguments. Anything else is malformed, and the agent gets the reason.
 
 Search-R1 (Jin et al., 2025, arXiv 2503.09516) reads a turn more loosely: its action is the first ``<search>…</search>``
 or ``<answer>…</answer>``, wherever it stands.
@@ -23,7 +23,6 @@ from platform_sdk.tools.base import Tool, plain_argument
 ANSWER, RESULT, INFORMATION = "answer", "result", "information"
 STOPS = (f"</{SEARCH}>", f"</{ANSWER}>")
 """Strings that end a turn of Search-R1."""
-_ACTION = re.compile(rf"<({SEARCH}|{ANSWER})>(.*?)</\1>", re.DOTALL)
 
 
 def parse(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed:
@@ -49,11 +48,18 @@ def parse(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed
 
 def parse_search_r1(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed:
     """Parse a turn of Search-R1."""
-    action = _ACTION.search(text)
-    if action is None or not action[2].strip():
-        return Malformed("no search and no answer" if action is None else f"the {action[1]} is empty")
-    content = action[2].strip()
-    return Answer(content) if action[1] == ANSWER else _call(tools[SEARCH], content)
+    actions: list[tuple[int, str, str]] = []
+    for name in (SEARCH, ANSWER):  # by position: a pattern would take quadratic time
+        before, _, rest = text.partition(f"<{name}>")
+        content, closing, _ = rest.partition(f"</{name}>")
+        if closing:
+            actions.append((len(before), name, content.strip()))
+    if not actions:
+        return Malformed("no search and no answer")
+    _, name, content = min(actions)
+    if not content:
+        return Malformed(f"the {name} is empty")
+    return Answer(content) if name == ANSWER else _call(tools[SEARCH], content)
 
 
 def _call(tool: Tool, content: str) -> ToolCall | Malformed:
