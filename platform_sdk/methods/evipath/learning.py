@@ -38,7 +38,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
         examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
-        if spec.needing_gold and not any(example.gold for example in examples):
+        if spec.needing_gold and examples and not any(example.gold for example in examples):
             raise UserError(f"learning.{spec.needing_gold[0]}: {NO_GOLD}")
         if spec.teacher_prompts and agent.prompts != "compact":
             raise UserError(f"learning.teacher_prompts: {PROMPTS_WITHOUT_TEACHER}")

@@ -26,10 +26,10 @@ from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules
 from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec, Role, SynthesisSpec
-from platform_sdk.methods.evipath.synthesis import EXAMPLES, SynthesisCarry
+from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
 from platform_sdk.methods.evipath.teacher import AbductiveTeacher
 from platform_sdk.methods.evipath.teacher_prompts import TeacherPrompts
-from platform_sdk.methods.method import RunContext
+from platform_sdk.methods.method import RunContext, Sampling
 from platform_sdk.record_files import digest_records, write_jsonl
 from platform_sdk.records import Evidence, Question, Rollout
 from platform_sdk.sampling.engine import Request
@@ -207,6 +207,21 @@ def test_learning_that_needs_compact_prompts_or_gold_evidence_is_refused_without
     asked: Any = SimpleNamespace(run=context, settings=LearningSpec(**settings), carry=carry, model="m")
     with pytest.raises(UserError, match=f"^learning.{message}"):
         dialogues.sample(asked)
+
+
+def test_learning_from_no_kept_path_has_no_rollouts(tmp_path: Path) -> None:
+    rejected = PATHS[0].model_copy(update={"rejected": "leak", "detail": "d"})
+    write_jsonl(tmp_path / "synthesis" / EXAMPLES, Example, [])
+    write_jsonl(tmp_path / "synthesis" / REJECTED, Example, [rejected])
+    write_jsonl(tmp_path / "corpus/questions.train.jsonl", Question, WORLD.train)
+    context = RunContext(
+        run_dir=tmp_path, environment="world-kg", agent=AgentSpec(), sampling=SamplingSpec(),
+        retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
+    )  # fmt: skip
+    carry = SynthesisCarry(phase="synthesis", examples=digest_records([]))
+    spec = LearningSpec(unanswerable=0.1)
+    found = Dialogues().sample(Sampling(context, "finetuning", 0, "hopforge:world-base", spec, carry))
+    assert (found.rollouts, found.figures) == ([], {"paths": 0})
 
 
 def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_path: Path) -> None:
