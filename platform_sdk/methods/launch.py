@@ -146,6 +146,11 @@ class _SharedStep(MethodStep[T]):
         engine = self.engine
         on_gpus = engine.engine != "openai" and engine.device != "cpu"
         seen = len(visible_gpus()) if on_gpus else 0
+        if seen and engine.gpus_each > seen:
+            raise UserError(
+                f"sampling.engine.extra: an engine takes {engine.gpus_each} GPUs, but torch sees {seen}; lower "
+                "tensor_parallel_size"
+            )
         count = engine.processes or max(seen // engine.gpus_each, 1)
         if seen and count * engine.gpus_each > seen:
             each = f" of {engine.gpus_each} GPUs each" if engine.gpus_each > 1 else ""

@@ -227,6 +227,9 @@ def test_more_processes_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytes
                                          "extra": {"tensor_parallel_size": 2}})  # fmt: skip
     with pytest.raises(UserError, match="processes: 2 of 2 GPUs each, but torch sees 3 GPUs"):
         sampling.process_count(0)
+    large = {"device": "cuda", "engine": "vllm", "extra": {"tensor_parallel_size": 4}}
+    with pytest.raises(UserError, match=r"^sampling.engine.extra: an engine takes 4 GPUs, but torch sees 3"):
+        step_of(SampleStep, tmp_path, large).process_count(0)
     training = step_of(OnlineStep, tmp_path, online={"updates": 1, "processes": 3})
     assert training.process_count(0) == 3
     with pytest.raises(UserError, match="3 GPUs, 1 of them for the step's own vLLM server"):
