@@ -143,7 +143,12 @@ def _by_log(
     missing = f"no run in {folder} has the head of the model card; name its folder with --folder"
     if not recorded or not recorded[0].weights:
         return [Finding(thing=directory.name, kind="not checkable", found=missing)], ()
-    found, shown = policy_digest(directory), WEIGHTS.search((directory / CARD).read_text(errors="replace"))
+    try:
+        found = policy_digest(directory)
+    except UserError as error:
+        finding = Finding(thing="weights", kind="altered", expected=recorded[0].weights, found=str(error))
+        return [finding], ()
+    shown = WEIGHTS.search((directory / CARD).read_text(errors="replace"))
     if found != recorded[0].weights:  # which are the last trained ones: not those before training
         kind = "altered" if shown is None or shown["weights"] == recorded[0].weights else "not checkable"
         values = {"expected": recorded[0].weights, "found": found}

@@ -85,3 +85,5 @@ def test_weights_are_compared_with_the_log_without_the_run(folder: Path, tmp_pat
     content[-1] ^= 1
     path.write_bytes(content)
     assert found(folder, elsewhere) == (1, {("altered", "weights")})
+    path.unlink()
+    assert found(folder, elsewhere) == (1, {("altered", "weights")})
