@@ -122,7 +122,7 @@ def select(
     """Check a sampled phase, select the rollouts to train on, and summarise the phase in ``figures.json``.
 
     Args:
-        carry: the state that the previous round passed on.
+        carry: the state that sampling this phase handed on.
 
     Raises:
         UserError: the phase has not been sampled, one of its files was altered, or a rollout's rewards differ from
@@ -131,7 +131,9 @@ def select(
     folder = run.run_dir / phase
     sampled = read_object(folder / SAMPLE)
     place = {id: i for i, id in enumerate(sampled["order"])}
-    rollouts = sorted(read_jsonl(folder / ROLLOUTS, Rollout), key=lambda r: (place[r.question.id], r.attempt))
+    read = read_jsonl(folder / ROLLOUTS, Rollout)
+    # Rollouts of other questions, which the digest reports, come last.
+    rollouts = sorted(read, key=lambda r: (place.get(r.question.id, len(place)), r.attempt))
     if digest_records(rollouts) != sampled["digest"]:
         raise UserError(
             f"{folder / ROLLOUTS}: changed since sampling, its digest differs from the one in {SAMPLE}; {REMEDY}"

@@ -202,6 +202,16 @@ def test_demonstrations_are_written_once(model: str, tmp_path: Path) -> None:
         demonstrate(run, model, questions=2)
 
 
+def test_rollout_of_an_unknown_question_is_an_alteration(model: str, tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    sampled, made = demonstrate(run, model, questions=1)
+    [rollout] = read_jsonl(made.path, Rollout)
+    unknown = rollout.question.model_copy(update={"id": "unknown"})
+    write_jsonl(sampled.path, Rollout, [rollout.model_copy(update={"question": unknown})])
+    with pytest.raises(UserError, match=r"rollouts.jsonl: changed since sampling"):
+        steps.select(METHOD, run, "demonstrations", "supervised", DemonstrationSpec(questions=1), NoCarry())
+
+
 def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) -> None:
     run = new_run(tmp_path / "run", form="three_part")
     sampled, made = demonstrate(run, model, reasoning_tokens=60)
