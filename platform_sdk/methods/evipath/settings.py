@@ -48,7 +48,7 @@ class SynthesisSpec(Struct):
         0.9,
         ge=-1,
         le=1,
-        description="minimum cosine similarity of evidence to the sub-answer (1: equal)",
+        description="evidence is selected if its cosine similarity to the sub-answer is above this (1: equal)",
     )
     shown: int | None = Field(
         None,
