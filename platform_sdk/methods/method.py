@@ -338,6 +338,22 @@ def load_method(name: str) -> AnyMethod:
     return found
 
 
+def check_searched_by_query(run: RunContext[Any], searcher: str, known: Sequence[str] = ("question_id",)) -> None:
+    """Check that a search names nothing but a query and the fields ``known``, since ``searcher`` gives no others.
+
+    Raises:
+        UserError: the run's retrieval method needs more.
+    """
+    from platform_sdk.retrieval.index import method_of
+
+    retrieval = method_of(run.environment, run.retrieval)
+    if unknown := [name for name in retrieval.scope if name not in known]:
+        raise UserError(
+            f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and {searcher} "
+            "gives a query alone; choose a method that searches by the query, e.g. passages"
+        )
+
+
 @contextmanager
 def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
     """Open the search of the run's environment.

@@ -11,7 +11,7 @@ from platform_sdk.config.credit import NO_ANSWER_OPENING, InformationGainSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, RunContext
+from platform_sdk.methods.method import Method, RunContext, check_searched_by_query
 from platform_sdk.methods.program.agent import ProgramAgent, measures, rewards
 from platform_sdk.methods.program.launch import ProgramResources, open_resources, program_agent
 from platform_sdk.methods.program.sessions import RecordedSessions
@@ -19,7 +19,6 @@ from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.selection import Iteration
 from platform_sdk.processes.launch import ProgramImage
 from platform_sdk.records import Rollout
-from platform_sdk.retrieval.index import method_of
 from platform_sdk.training.credit import Credit
 
 
@@ -33,12 +32,7 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
     shown_metrics = ("em", "f1", "calls", "searches", "evidence_recall", "answered")
 
     def check(self, run: RunContext[AgentSpec]) -> None:
-        retrieval = method_of(run.environment, run.retrieval)
-        if unknown := [name for name in retrieval.scope if name != "question_id"]:
-            raise UserError(
-                f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and a "
-                "program gives a query alone; choose a method that searches by the query, e.g. passages"
-            )
+        check_searched_by_query(run, "a program")
 
     def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
         spec = AgentSpec.model_validate(agent)

@@ -8,7 +8,7 @@ from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext
+from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query
 from platform_sdk.methods.prograph.agent import ProGraphAgent
 from platform_sdk.methods.prograph.measures import measures
 from platform_sdk.methods.prograph.rewards import rewards
@@ -16,7 +16,6 @@ from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.methods.prograph.step_credit import StepCredit
 from platform_sdk.methods.prograph.step_progress import OPENING
 from platform_sdk.records import Rollout
-from platform_sdk.retrieval.index import method_of
 from platform_sdk.training.advantages import GRPO
 from platform_sdk.training.credit import Credit
 
@@ -31,12 +30,7 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
     answer_opening = OPENING
 
     def check(self, run: RunContext[AgentSpec]) -> None:
-        retrieval = method_of(run.environment, run.retrieval)
-        if retrieval.scope:
-            raise UserError(
-                f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(retrieval.scope)}, and "
-                "ProGraph's agent gives a query alone; choose a method that searches by the query, e.g. passages"
-            )
+        check_searched_by_query(run, "ProGraph's agent", known=())
 
     def agent(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext
+from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query
 from platform_sdk.methods.prompting.agent import PromptedAgent, measures, rewards
 from platform_sdk.methods.prompting.settings import SEARCHING, AgentSpec
 from platform_sdk.records import Rollout
@@ -24,11 +24,7 @@ class Prompting(Method[AgentSpec, EvaluationSpec, Resources]):
 
     def check(self, run: RunContext[AgentSpec]) -> None:
         retrieval, strategy = method_of(run.environment, run.retrieval), run.agent.strategy
-        if unknown := [name for name in retrieval.scope if name != "question_id"]:
-            raise UserError(
-                f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and the "
-                f"strategy {strategy} gives a query alone; choose a method that searches by the query, e.g. passages"
-            )
+        check_searched_by_query(run, f"the strategy {strategy}")
         if (strategy in SEARCHING) == (retrieval.name == "none"):
             raise UserError(
                 f"agent.strategy {strategy}: searches, but retrieval.method none has nothing to search; choose another "

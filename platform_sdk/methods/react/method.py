@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.tools import SearchToolSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext, open_search
-from platform_sdk.methods.react.agent import ReactAgent, measures, rewards, stops
+from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query, open_search
+from platform_sdk.methods.react.agent import ReactAgent, measures, stops
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
@@ -36,13 +37,9 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
     answer_opening = "<answer>"
 
     def check(self, run: RunContext[AgentSpec]) -> None:
+        check_searched_by_query(run, "the search tool")
         retrieval = method_of(run.environment, run.retrieval)
         searches = any(isinstance(spec, SearchToolSpec) for spec in run.agent.tools)
-        if unknown := [name for name in retrieval.scope if name != "question_id"]:
-            raise UserError(
-                f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and the "
-                "search tool gives a query alone; choose a method that searches by the query, e.g. passages"
-            )
         if searches == (retrieval.name == "none"):
             raise UserError(
                 "retrieval.method none: the tool search has nothing to search; choose another method"
