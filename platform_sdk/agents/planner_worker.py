@@ -7,6 +7,7 @@ questions and one-sentence reports only, never raw evidence. A method's ``Langua
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -56,6 +57,20 @@ class Malformed:
     """A turn outside the grammar, and why."""
 
     reason: str
+
+
+_TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
+
+
+def parse_turn(text: str, tags: re.Pattern[str]) -> tuple[str, str] | Malformed:
+    """Return a turn's thoughts, and the rest; ``tags`` matches every tag, none of which the thoughts have."""
+    turn = _TURN.fullmatch(text)
+    if turn is None:
+        return Malformed("begin with <think>…</think>")
+    if tags.search(turn["think"]):
+        return Malformed("another tag stands inside <think>")
+    rest = turn["rest"].strip()
+    return (turn["think"].strip(), rest) if rest else Malformed("an action must follow </think>")
 
 
 class Language(Protocol):

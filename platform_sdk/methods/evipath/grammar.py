@@ -11,13 +11,12 @@ import re
 from collections.abc import Sequence
 
 from platform_sdk.agents.planner_messages import Medium
-from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion
+from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion, parse_turn
 from platform_sdk.agents.sections import sections
 
 NOTHING_FOUND = "No relevant information found."
 
 _TAG = re.compile(r"</?(?:think|action|answer|select)>")
-_TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
 _NO_THOUGHTS = re.compile(r"^\s*<think>\s*</think>")  # a chat template may have opened the tag
 _SEARCH = {
     "text": re.compile(r'Search\s*\((?P<place>)\s*"(?P<question>[^"]*)"\s*\)'),
@@ -37,20 +36,9 @@ def tags_of(text: str) -> tuple[str, ...]:
     return tuple(_TAG.findall(text))
 
 
-def parse_turn(text: str) -> tuple[str, str] | Malformed:
-    """Return a turn's thoughts, and the rest."""
-    turn = _TURN.fullmatch(text)
-    if turn is None:
-        return Malformed("begin with <think>…</think>")
-    if _TAG.search(turn["think"]):
-        return Malformed("another tag stands inside <think>")
-    rest = turn["rest"].strip()
-    return (turn["think"].strip(), rest) if rest else Malformed("an action must follow </think>")
-
-
 def thoughts_of(text: str) -> str:
     """Return a turn's thoughts, or an empty text for a malformed turn."""
-    turn = parse_turn(text)
+    turn = parse_turn(text, _TAG)
     return "" if isinstance(turn, Malformed) else turn[0]
 
 
@@ -63,7 +51,7 @@ def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: 
         candidates: number of known candidate entities (``kg`` only).
         max_questions: most sub-questions of a turn.
     """
-    turn = parse_turn(text)
+    turn = parse_turn(text, _TAG)
     if isinstance(turn, Malformed):
         return turn
     rest = turn[1]
@@ -95,7 +83,7 @@ def parse_executor(text: str, *, materials: int) -> Reading | Malformed:
     """Parse an executor's turn, which chooses among ``materials`` pieces of evidence, numbered from 0."""
     if says_nothing_found(_NO_THOUGHTS.sub("", text)):
         return Reading((), NOTHING_FOUND)
-    turn = parse_turn(text)
+    turn = parse_turn(text, _TAG)
     if isinstance(turn, Malformed):
         return turn
     selection, tag, answer_part = turn[1].partition("</select>")

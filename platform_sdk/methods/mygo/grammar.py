@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 
 from platform_sdk.agents.planner_messages import Medium
-from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion
+from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion, parse_turn
 from platform_sdk.agents.sections import sections
 
 NOTHING_FOUND = "Nothing relevant was found."
 
 
 _TAG = re.compile(r"</?(?:think|search|answer|action|select|sentence)>")
-_TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
 _SEARCH = re.compile(r'Search\s*\(\s*\[\s*(\d{1,4})\s*\]\s*,\s*"([^"]*)"\s*\)')
 _INDEX = re.compile(r"\[\s*(-?\d{1,4})\s*\]")
 
@@ -32,9 +31,10 @@ def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: 
         candidates: how many candidate entities are known (``kg`` only).
         max_questions: how many sub-questions one turn may ask.
     """
-    rest = _after_thinking(text)
-    if isinstance(rest, Malformed):
-        return rest
+    turn = parse_turn(text, _TAG)
+    if isinstance(turn, Malformed):
+        return turn
+    rest = turn[1]
     if rest.startswith("<answer>"):
         answers = sections(rest, "answer", _TAG)
         if answers is None or len(answers) != 1:
@@ -50,9 +50,10 @@ def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: 
 
 def parse_worker(text: str, medium: Medium, *, materials: int) -> Reading | Malformed:
     """Parse a worker's turn, which chooses among ``materials`` passages or triples, numbered from 0."""
-    rest = _after_thinking(text)
-    if isinstance(rest, Malformed):
-        return rest
+    turn = parse_turn(text, _TAG)
+    if isinstance(turn, Malformed):
+        return turn
+    rest = turn[1]
     if medium == "kg" and rest.startswith("<sentence>"):
         sentences = sections(rest, "sentence", _TAG)
         if sentences is None or len(sentences) != 1 or not says_nothing_found(sentences[0]):
@@ -78,17 +79,6 @@ def parse_worker(text: str, medium: Medium, *, materials: int) -> Reading | Malf
 def says_nothing_found(sentence: str) -> bool:
     """Return whether a sentence is the fixed one of the knowledge-graph worker, ignoring spacing and case."""
     return re.sub(r"[\W_]+", "", sentence).lower() == re.sub(r"[\W_]+", "", NOTHING_FOUND).lower()
-
-
-def _after_thinking(text: str) -> str | Malformed:
-    """Return the text after the one ``<think>`` section."""
-    turn = _TURN.fullmatch(text)
-    if turn is None:
-        return Malformed("begin with <think>…</think>")
-    if _TAG.search(turn["think"]):
-        return Malformed("another tag stands inside <think>")
-    rest = turn["rest"].strip()
-    return rest if rest else Malformed("an action must follow </think>")
 
 
 def _text_searches(rest: str) -> tuple[SubQuestion, ...] | Malformed:

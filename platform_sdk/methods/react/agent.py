@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.speaker import PolicyAgent
-from platform_sdk.evaluation.answers import answer_rewards
 from platform_sdk.evaluation.metrics.evidence import evidence_recall
 from platform_sdk.methods.react import prompts
 from platform_sdk.methods.react.grammar import STOPS, parse, parse_search_r1
@@ -72,12 +72,6 @@ def _scoped(call: ToolCall, question: Question) -> ToolCall:
 def stops(spec: AgentSpec) -> tuple[str, ...]:
     """Return the strings that end a turn, in addition to end tokens."""
     return STOPS if spec.prompts == "search_r1" else ()
-
-
-def rewards(rollout: Rollout) -> dict[str, float]:
-    """Return the answer's EM and F1 under the dataset's convention, and ``well_formed``: no turn broke the grammar."""
-    well_formed = float(rollout.malformed_turns == 0)
-    return answer_rewards(rollout.main.answer, rollout.question) | {"well_formed": well_formed}
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
