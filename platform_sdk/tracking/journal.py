@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,19 @@ class Journal:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(path)
-        self._said = {_body(event) for event in read(path)[0]}
+        self._latest = {_subject(event): _body(event) for event in read(path)[0]}
 
     def append(self, event: str, *, at: int | None = None, **fields: Any) -> None:
-        """Append an event unless an equal event is already recorded; ``at`` is its time, by default now."""
+        """Append an event unless it is already recorded; ``at`` is its time, by default now.
+
+        Tags, files and the note may return to an earlier value, so they are only compared with their latest value.
+        """
         body = strip_credentials({"event": event, **fields})
         key = _body(body)
-        if event not in STATE_EVENTS:
-            if key in self._said:
-                return
-            self._said.add(key)
+        if event not in STATE_EVENTS and self._latest.get(_subject(body)) == key:
+            return
         append_line(self.path, event_line(time.time_ns() // 1_000_000 if at is None else at, body))
+        self._latest[_subject(body)] = key
 
 
 def event_line(at: int, body: Event) -> str:
@@ -102,10 +105,27 @@ def relocated(run_dir: Path, recorded: str) -> Path:
     return next((path for path in inside if path.exists()), written)
 
 
+def end_at(run_dir: Path, offsets: Mapping[str, int]) -> bool:
+    """Return True if the journals have no complete line after these offsets: a kill may leave a part of a line."""
+    return all(whole_lines(path)[1] == offsets.get(key, 0) for key, path in journals(run_dir).items())
+
+
 def all_events(run_dir: Path) -> list[Event]:
     """Return the events of the run and its steps in the order of recording."""
     events = (event for path in journals(run_dir).values() for event in read(path)[0])
     return sorted(events, key=lambda event: int(event["time"]))
+
+
+def _subject(event: Event) -> str:
+    """Return the part of an event that stays equal when a later event replaces it; for most events, all of it."""
+    match event:
+        case {"event": "tags", "tags": dict(tags)}:
+            return json.dumps(["tags", *sorted(tags)])
+        case {"event": "artifact", "path": str(path)}:
+            return json.dumps(["artifact", path])
+        case {"event": "note"}:
+            return json.dumps(["note"])
+    return _body(event)
 
 
 def _body(event: Event) -> str:

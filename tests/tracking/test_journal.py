@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,44 @@ def test_a_line_cut_off_by_a_kill_is_neither_read_nor_kept(tmp_path: Path) -> No
     Journal(path).append("ended", status="FINISHED")
     events, _ = read(path, offset)
     assert [event["event"] for event in events] == ["ended"]
+
+
+def test_event_for_which_the_disk_has_no_space_leaves_no_part_and_can_be_recorded_later(tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl"
+    journal = Journal(path)
+    journal.append("started", name="step")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))  # part of the next line
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            journal.append("metrics", metrics={"loss": 1.5}, iteration=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.append("metrics", metrics={"loss": 1.5}, iteration=1)
+    assert [event["event"] for event in read(path)[0]] == ["started", "metrics"]
+
+
+@pytest.mark.parametrize(
+    ("event", "first", "second"),
+    [
+        ("tags", {"tags": {"mlflow.user": "ann"}}, {"tags": {"mlflow.user": "bob"}}),
+        ("artifact", {"path": "/runs/a/environment.json", "digest": "1"}, {"path": "/runs/a/environment.json"}),
+        ("note", {"text": "em 10 to 20"}, {"text": "em 10 to 30"}),
+    ],
+)
+def test_event_that_returns_to_an_earlier_value_is_recorded_again(
+    tmp_path: Path, event: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    path = tmp_path / "run.jsonl"
+    for fields in (first, first, second, first):
+        journal = Journal(path)
+        journal.append(event, **fields)
+        journal.append("tags", tags={"other": "1"})
+        journal.append("artifact", path="/runs/a/other.json", digest="2")
+    recorded = [one for one in read(path)[0] if "other" not in str(one)]
+    assert [{name: one[name] for name in one if name not in ("event", "time")} for one in recorded] == [
+        first, second, first,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../up", ".hidden", "a b"])
