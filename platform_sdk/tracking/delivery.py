@@ -27,6 +27,7 @@ from platform_sdk.tracking.journal import (
     STATE_EVENTS,
     Event,
     all_events,
+    end_at,
     journals,
     read,
     relocated,
@@ -80,8 +81,8 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             try:
                 delivery = delivery or Delivery(run_dir)
                 delivery.advance()
-            except UserError as error:
-                # Retry while the store is unavailable; the journal keeps the events.
+            except (UserError, OSError) as error:
+                # Retry while the store is unavailable or the disk is full; the journal keeps the events.
                 if not alive or last_state_event(run_dir)["event"] == "ended":
                     raise
                 logger.warning("%s; trying again", error)
@@ -175,7 +176,7 @@ class Delivery:
             for key, path in sorted(steps.items(), key=self._waiting_since):
                 self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
             # The end of the run may be recorded before all events are delivered; it is delivered last.
-            if self.asked_to_end and self._all_delivered():
+            if self.asked_to_end and end_at(self.run_dir, self.state.offsets):
                 self._end(self._run_id, last_state_event(self.run_dir), adopted=self.state.adopted)
                 self.client.log_artifact(self._run_id, str(self.run_dir / MANIFEST))
                 self.state.ended_in = stored_in(self.run_dir)
@@ -192,10 +193,6 @@ class Delivery:
         if self.state.run_id and not self.state.adopted:
             with store_errors(self._uri):
                 self.client.set_terminated(self.state.run_id, status="KILLED")
-
-    def _all_delivered(self) -> bool:
-        offsets = self.state.offsets
-        return all(path.stat().st_size == offsets.get(key, 0) for key, path in journals(self.run_dir).items())
 
     def _waiting_since(self, journal: tuple[str, Path]) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import strip_credentials, without_credentials
-from platform_sdk.files import read_object, sha256, storage_error, write_text, writing
+from platform_sdk.files import drop_torn_line, read_object, sha256, storage_error, write_text, writing
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
@@ -257,6 +257,8 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         if hours := gpu_hours_of_run(run_dir):
             journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
+        for path in steps:  # a killed step may have left part of a line, which its seal would keep
+            drop_torn_line(path)
         files = seals.seal(run_dir, [*steps, *pages])
         details = {} if failure is None else {**asdict(failure), "error": _utf8(failure.error)[:ERROR_LENGTH]}
         digests = {"failure": manifest.digest_of(strip_credentials(details))} if details else {}
@@ -381,6 +383,6 @@ def _deliver_without_follower(run_dir: Path) -> None:
 
     try:
         deliver(run_dir)
-    except UserError as error:
-        # An unreachable server must not stop the training; the journal keeps the undelivered events.
+    except (UserError, OSError) as error:
+        # An unreachable server or a full disk must not stop the training; the journal keeps the undelivered events.
         logger.warning("not delivered yet: %s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.assessments import RewardSources
-from platform_sdk.tracking.delivery import deliver, follow
+from platform_sdk.tracking.completion import is_delivered
+from platform_sdk.tracking.delivery import Delivery, deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
 from platform_sdk.tracking.store import folder_uri
@@ -476,6 +478,35 @@ def test_steps_that_are_delivered_together_keep_their_order(
         time.sleep(0.002)  # the journal's times are in milliseconds
     run_id = finish_run(run_dir, "FINISHED")
     assert client(folder).get_run(run_id).data.tags["weights"] == "2" * 64
+
+
+def test_run_with_a_step_that_was_killed_inside_a_line_is_delivered_to_its_end(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    journal = Journal(step_file(run_dir, "sample"))
+    journal.append("started", name="sample")
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole + b'{"event": "metr')
+    run_id = finish_run(run_dir, "FAILED")
+    assert client(folder).get_run(run_id).info.status == "FAILED"
+    assert verify_run(run_dir).findings == ()
+    journal.path.write_bytes(whole + b'{"event": "metr')  # by a process that ended later
+    assert is_delivered(run_dir)
+    follow(run_dir, lambda: True, lambda: pytest.fail("the delivery waits for the rest of the line"))
+
+
+def test_follower_continues_after_an_error_of_the_disk(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    full = mock.patch.object(Delivery, "advance", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    full.start()
+
+    def pause() -> None:
+        full.stop()
+        Journal(run_file(run_dir)).append("ended", status="FINISHED")
+
+    follow(run_dir, lambda: True, pause)
+    run_id = mlflow_run_id(run_dir)
+    assert run_id is not None
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:
