@@ -37,7 +37,7 @@ from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals
 from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
 from platform_sdk.tracking.provenance import Clocks, own_checkout, provenance, seeds_of, uncommitted_changes, used
 from platform_sdk.tracking.step import StepRun
-from platform_sdk.tracking.store import STATE_FILE, store_uri
+from platform_sdk.tracking.store import STATE_FILE, check_folder, store_uri
 from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run, jobs_of_step
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
@@ -99,9 +99,11 @@ def start_run(
         images: Digests of the images of this process's pod by their names.
 
     Raises:
-        UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
+        UserError: the directory belongs to a run of another recipe, a file of a finished step was altered, or MLflow
+            cannot open a store in the folder.
     """
     run_dir = run_dir.resolve()
+    check_folder(run_dir)
     seals.check(run_dir)
     seals.require_manifest(run_dir)
     path = run_file(run_dir)

@@ -26,7 +26,7 @@ from platform_sdk.tracking.completion import is_delivered
 from platform_sdk.tracking.delivery import Delivery, deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
-from platform_sdk.tracking.store import folder_uri
+from platform_sdk.tracking.store import artifact_location, folder_uri
 from platform_sdk.tracking.traces import pieces
 from platform_sdk.tracking.verify import verify_run
 from tests.refusals import refused
@@ -144,6 +144,46 @@ def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) 
     assert row.run_id == run_id
     assert (row.status, row.iterations, row.em_start, row.em_final, row.recipe) == ("FINISHED", 1, None, 0.5, "world")
     assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
+
+
+def test_names_that_mlflow_refuses_are_delivered_with_underscores(folder: Path, run_dir: Path) -> None:
+    odd, long = "short (5 words, or fewer)", "é" * 300
+    parameters = {"extra": {odd: {"weight": 0.2}, "a//b": 1, long: 2}, "..": 3}
+    recipe = RECIPE | {"parameters": parameters}
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    start_run(run_dir, recipe, follow=False)
+    rewarded = rollout(0).model_copy(update={"rewards": {odd: 1.0}})
+    write_jsonl(run_dir / "iteration-01" / "rollouts.jsonl", Rollout, [rewarded])
+    with step_run(run_dir, "sample-1") as step:
+        step.log_metrics({f"rewards/{odd}": 0.5, "/mean": 1.0})
+        step.seal(run_dir / "iteration-01" / "rollouts.jsonl")
+        step.log_rollouts(run_dir / "iteration-01" / "rollouts.jsonl", sources=RewardSources(method="arena"))
+    run = client(folder).get_run(finish_run(run_dir, "FINISHED"))
+    same = "short _5 words_ or fewer_"
+    assert run.data.params == {
+        "pipeline": "mygo", "name": "world", f"extra.{same}.weight": "0.2", "extra.a__b": "1",
+        f"extra.{'é' * 244}": "2", "_": "3",
+    }  # fmt: skip
+    assert run.data.metrics == {f"rewards/{same}": 0.5, "_mean": 1.0}
+    assert verify_run(run_dir).findings == ()
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b"])
+def test_folder_in_which_mlflow_cannot_open_a_store_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"percent escape such as %20; choose another --workdir"):
+        start_run(tmp_path / name / "run", RECIPE, follow=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("experiment", "stored"),
+    [("mygo v1.0é", "mygo v1.0é"), ("a/b", "a%2Fb"), ("/tmp/x", "%2Ftmp%2Fx"), ("..", "%2E%2E")],
+)
+def test_artifacts_of_an_experiment_are_in_one_folder_next_to_the_store(
+    tmp_path: Path, experiment: str, stored: str
+) -> None:
+    location = artifact_location(folder_uri(tmp_path), experiment)
+    assert location == (tmp_path / "mlartifacts" / stored).as_uri()
 
 
 def test_repeated_run_and_delivery_create_no_duplicates(folder: Path, run_dir: Path) -> None:
