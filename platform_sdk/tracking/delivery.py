@@ -288,15 +288,16 @@ class Delivery:
             elif event["event"] == "model":
                 models.deliver_trained(run_id, event)
             elif event["event"] == "note":
-                *_, last = (noted["text"] for noted in all_events(self.run_dir) if noted["event"] == "note")
-                self._batch(self._run_id, tags={"mlflow.note.content": last})
+                notes = [noted for noted in all_events(self.run_dir, metrics=False) if noted["event"] == "note"]
+                self._batch(self._run_id, tags={"mlflow.note.content": notes[-1]["text"]})
             elif event["event"] == "rollouts":
                 self._rollouts(run_id, event)
 
     def _latest(self, tags: Mapping[str, str]) -> dict[str, str]:
         """Return the digests among these tags, each with its latest value: parallel steps may set the same tag."""
         names = {name for name in tags if name.startswith(DIGEST)}
-        events = (event for event in all_events(self.run_dir) if event["event"] == "tags") if names else ()
+        events = all_events(self.run_dir, metrics=False) if names else []
+        events = [event for event in events if event["event"] == "tags"]
         return {name: value for event in events for name, value in event["tags"].items() if name in names}
 
     def _rollouts(self, run_id: str, event: Event) -> None:

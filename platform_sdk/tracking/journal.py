@@ -28,6 +28,8 @@ Event = dict[str, Any]
 
 # Events that are recorded every time; all others are deduplicated.
 STATE_EVENTS = frozenset({"started", "ended"})
+METRICS = b'{"event": "metrics"'
+"""Start of the lines of metrics (``event_line``)."""
 
 
 class Journal:
@@ -64,7 +66,12 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
         UserError: a complete line is not an event.
     """
     lines, end = whole_lines(path, offset)
-    return [_event(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)], end
+    return [_event(line, _where(path, offset, number)) for number, line in enumerate(lines, start=1)], end
+
+
+def _where(path: Path, offset: int, number: int) -> str:
+    """Return the place of a line, counted from ``offset``, for errors."""
+    return f"{path}:{number}" if not offset else f"{path}: line {number} after byte {offset}"
 
 
 def _event(line: bytes, where: str) -> Event:
@@ -110,9 +117,18 @@ def end_at(run_dir: Path, offsets: Mapping[str, int]) -> bool:
     return all(whole_lines(path)[1] == offsets.get(key, 0) for key, path in journals(run_dir).items())
 
 
-def all_events(run_dir: Path) -> list[Event]:
-    """Return the events of the run and its steps in the order of recording."""
-    events = (event for path in journals(run_dir).values() for event in read(path)[0])
+def all_events(run_dir: Path, *, metrics: bool = True) -> list[Event]:
+    """Return the events of the run and its steps in the order of recording.
+
+    Args:
+        metrics: Include metrics. Almost all events are metrics, so reading the others alone is many times faster.
+    """
+    events = (
+        _event(line, f"{path}:{number}")
+        for path in journals(run_dir).values()
+        for number, line in enumerate(whole_lines(path)[0], start=1)
+        if metrics or not line.startswith(METRICS)
+    )
     return sorted(events, key=lambda event: int(event["time"]))
 
 

@@ -34,7 +34,7 @@ from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
-from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
+from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, STARTED, recipe_digest
 from platform_sdk.tracking.provenance import Clocks, own_checkout, provenance, seeds_of, uncommitted_changes, used
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, check_folder, store_uri
@@ -48,6 +48,8 @@ COLUMNS = frozenset({"mlflow.user", "mlflow.source.type", "mlflow.source.name", 
 logger = logging.getLogger(__name__)
 _step_settings: ContextVar[str] = ContextVar("settings", default="")
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
+_log_starts: dict[Path, int] = {}
+"""Sizes of the followers' logs before the current followers."""
 
 
 @dataclass(frozen=True)
@@ -130,24 +132,28 @@ def start_run(
     _complete_end(run_dir, journal)
     head = manifest.record(
         run_dir,
-        "run started",
+        STARTED,
         digests,
         seals.seal(run_dir, [] if changes is None else [changes]),
         origin=origin.entry(),
         seeds=seeds_of(recipe["parameters"]),
         images=origin.images,
     ).head
+    # The journal must name the run's first start, after whose entry a kill may have come.
+    first = next(entry for entry in manifest.read(run_dir) if entry.event == STARTED)
+    named = {manifest.hash_of_head(event.get("manifest_head")) for event in read(path)[0]}
     given = os.environ.get(GIVEN)
     fields: dict[str, Any] = {"in_step": True} if given and in_step else {}
-    journal.append(
-        "started",
-        name=info.name,
-        experiment=info.experiment,
-        adopt=given,
-        delivery="follower" if follow else "step",
-        manifest_head=head,
-        **fields,
-    )
+    for each in dict.fromkeys((head,) if first.hash in named else (first.head, head)):
+        journal.append(
+            "started",
+            name=info.name,
+            experiment=info.experiment,
+            adopt=given,
+            delivery="follower" if follow else "step",
+            manifest_head=each,
+            **fields,
+        )
     journal.append("recipe", recipe=dict(recipe), digest=digests["recipe"])
     if description:
         journal.append("note", text=description)
@@ -275,7 +281,8 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         deliver(run_dir)
     elif status_code != 0:
         log = RunDir(run_dir).follower_log
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it wrote nothing"]
+        written = log.read_bytes()[_log_starts.get(run_dir, 0) :].decode(errors="replace")
+        lines = written.strip().splitlines() or ["it wrote nothing"]
         # The last error; the first of its lines has the cause.
         shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
             "error: "
@@ -368,6 +375,7 @@ def _experiment(recipe: Mapping[str, Any]) -> str:
 
 def _start_follower(run_dir: Path) -> None:
     with RunDir(run_dir).follower_log.open("ab") as log:
+        _log_starts[run_dir] = log.tell()
         _followers[run_dir] = subprocess.Popen(
             [sys.executable, "-m", "platform_sdk.tracking", str(run_dir), str(os.getpid())],
             stdin=subprocess.DEVNULL,

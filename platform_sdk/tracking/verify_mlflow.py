@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
@@ -75,7 +77,7 @@ class StoreCheck:
         try:
             self._run_id, recorded_dir = self._located()
             self._replay = Replay(files.run_dir, recorded_dir)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValidationError) as error:
             raise AlteredJournal from error
         self._expected = self._replay.client
         self._things = {finding.thing for finding in files.findings}

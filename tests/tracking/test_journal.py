@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.tracking.journal import Journal, read, step_file
+from platform_sdk.tracking.journal import Journal, all_events, read, run_file, step_file
 
 
 def test_repeated_metrics_are_recorded_once_and_state_changes_always(tmp_path: Path) -> None:
@@ -74,6 +74,24 @@ def test_event_that_returns_to_an_earlier_value_is_recorded_again(
     assert [{name: one[name] for name in one if name not in ("event", "time")} for one in recorded] == [
         first, second, first,
     ]  # fmt: skip
+
+
+def test_damaged_line_is_named_by_its_number_or_from_an_offset_by_the_offset(tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl"
+    path.write_text('{"event": "a", "time": 1}\nbad\n')
+    for offset, place in ((0, "step.jsonl:2: is"), (26, "step.jsonl: line 1 after byte 26: is")):
+        with pytest.raises(UserError, match=place):
+            read(path, offset)
+
+
+def test_events_without_metrics_are_all_others_in_their_order(tmp_path: Path) -> None:
+    Journal(run_file(tmp_path)).append("note", text='{"event": "metrics"}', at=1)
+    step = Journal(step_file(tmp_path, "train"))
+    step.append("metrics", metrics={"loss": 1.5}, iteration=1, at=2)
+    step.append("tags", tags={"event": "metrics"}, at=3)
+    everything = all_events(tmp_path)
+    assert [event["event"] for event in everything] == ["note", "metrics", "tags"]
+    assert all_events(tmp_path, metrics=False) == [everything[0], everything[2]]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../up", ".hidden", "a b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -411,12 +412,17 @@ def test_follower_delivers_while_the_run_continues(folder: Path, run_dir: Path) 
 def test_follower_that_failed_is_quoted_by_the_line_that_says_why(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_start_follower", lambda run_dir: None)
-    start_run(run_dir, RECIPE)
-    (run_dir / "tracking" / "follower.log").write_text("error: disk is full\n[SQL: INSERT]\n(see the manual)\n")
-    monkeypatch.setitem(runs._followers, run_dir.resolve(), mock.Mock(wait=lambda: 1))
-    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(full log: "):
-        finish_run(run_dir, "FINISHED")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    log = run_dir / "tracking" / "follower.log"
+    for written, shown in (
+        ("error: disk is full\n[SQL: INSERT]\n(see the manual)\n", "disk is full"),
+        ("Killed\n", "Killed"),  # after another start: without the earlier error
+    ):
+        start_run(run_dir, RECIPE)
+        with log.open("a") as stream:
+            stream.write(written)
+        with pytest.raises(UserError, match=rf"could not be delivered to MLflow: {shown} \(full log: "):
+            finish_run(run_dir, "FAILED")
 
 
 def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) -> None:
