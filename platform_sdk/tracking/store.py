@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ class DeliveryState(BaseModel):
     experiment_id: str = ""
     steps: dict[str, str] = Field(default_factory=dict)
     offsets: dict[str, int] = Field(default_factory=dict)
-    ended_in: str = Field(default="", exclude_if=lambda store: not store)  # records without it keep their digests
+    ended_in: str = Field(default="", exclude_if=operator.not_)  # records without it keep their digests
     sha256: str | None = None
 
     def digest(self) -> str:
