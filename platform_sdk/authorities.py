@@ -13,7 +13,7 @@ def client_tls(variable: str) -> ssl.SSLContext:
     """Return a TLS context with the default authorities and those in the PEM file that ``variable`` names.
 
     Raises:
-        UserError: the file cannot be read or is not PEM.
+        UserError: the file, or the file that SSL_CERT_FILE names, cannot be read or is not PEM.
     """
     return _context(variable, os.environ.get(variable, ""))
 
@@ -34,7 +34,11 @@ def _context(variable: str, authority: str) -> ssl.SSLContext:
     """Return the context, cached since reading all certificates takes longer than a request."""
     import httpx
 
-    context = httpx.create_ssl_context()
+    try:
+        context = httpx.create_ssl_context()
+    except OSError as error:  # httpx reads SSL_CERT_FILE
+        path = os.environ.get("SSL_CERT_FILE", "")
+        raise UserError(f"SSL_CERT_FILE: {path}: {error.strerror or error}; name a PEM file") from error
     if authority:
         try:
             context.load_verify_locations(authority)

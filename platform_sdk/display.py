@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from platform_sdk.credentials import without_credentials
 
 # Control characters except tab and newline, and bidirectional control characters.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 LONGEST_VALUE = 80

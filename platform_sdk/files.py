@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -276,11 +276,14 @@ def append(stream: IO[bytes], path: Path, content: bytes) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file, durably."""
+    """Append a line to a file, durably, or leave the file unchanged if there is no space for it."""
     try:
         with path.open("ab") as stream:
             append(stream, path, line.encode() + b"\n")
     except OSError as error:
+        # A full disk takes part of a line. The next line would be appended to this part.
+        with suppress(OSError, UserError):
+            drop_torn_line(path)
         name_file(error, path)
         raise
 

@@ -22,7 +22,7 @@ def writing_output(path: Path) -> Iterator[IO[bytes]]:
     """Open a command's output file. Its folder must exist.
 
     Raises:
-        UserError: the name contains control characters, or is a directory, a socket, a block device or a file in a
+        UserError: the name contains unprintable characters, or is a directory, a socket, a block device or a file in a
             folder that does not exist.
     """
     check_output(path)
@@ -60,7 +60,9 @@ def check_output(path: Path, *, folders: bool = False) -> None:
     """
     name = os.fsencode(path).decode(errors="surrogateescape")  # whatever the locale
     if not name.isprintable():
-        raise UserError(f"-o {shortened(name)}: contains control characters or is not valid text; choose another name")
+        raise UserError(
+            f"-o {shortened(name)}: contains characters that cannot be shown, or is not valid text; choose another name"
+        )
     if path.is_dir() and not folders:
         raise UserError(f"-o {path}: is a directory; name a file in it")
     if path.is_block_device() or path.is_socket():

@@ -184,7 +184,7 @@ def write_log(path: Path, kind: type[R], records: Sequence[R]) -> None:
 
 
 def check_log(path: Path) -> None:
-    """Compare an ``AppendLog`` with the digests of its lines.
+    """Compare an ``AppendLog`` with the digests of its lines. Removed whole lines are not detected.
 
     Raises:
         RecordError: a line was altered, added or cut.
@@ -193,7 +193,10 @@ def check_log(path: Path) -> None:
     if not digests.exists():
         return
     known = _known_digests(path)
-    for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
+    header_line, *lines = path.read_bytes().split(b"\n")
+    if not header_line or not lines or lines.pop():
+        raise RecordError(f"{path}: was cut; {files.REMEDY}")
+    for number, line in enumerate(lines, start=2):
         if hashlib.sha256(line).hexdigest() not in known:
             raise RecordError(
                 f"{path}:{number}: was altered after it was written, or {digests.name} was; {files.REMEDY}"

@@ -7,6 +7,7 @@ scoring adds named rewards.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
@@ -92,10 +93,10 @@ class Question(Record):
     topic_entities: tuple[str, ...] = ()
     context: tuple[Passage, ...] = ()
     # Excluded if empty, so that the records of other datasets keep their digests.
-    gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
-    context_sentences: tuple[tuple[int, ...], ...] = Field(default=(), exclude_if=lambda starts: not starts)
-    decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=lambda hops: not hops)
-    topic_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
+    gold_context: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    context_sentences: tuple[tuple[int, ...], ...] = Field(default=(), exclude_if=operator.not_)
+    decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=operator.not_)
+    topic_ids: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
 
     @property
     def gold_positions(self) -> tuple[int, ...]:
@@ -103,10 +104,6 @@ class Question(Record):
         if self.gold_context:
             return tuple(i for i, passage in enumerate(self.context) if passage.id in self.gold_context)
         return tuple(i for i, passage in enumerate(self.context) if passage.title in self.gold_passages)
-
-
-def _is_empty(value: Any) -> bool:
-    return not value
 
 
 class Source(BaseModel):
@@ -134,10 +131,10 @@ class Evidence(Record):
     text: str
     score: float
     # Excluded from files and responses if empty, as they are for most methods.
-    parts: dict[str, float | dict[str, dict[str, float]]] = Field(default_factory=dict, exclude_if=_is_empty)
-    entities: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
-    entity_names: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
-    source: Source | None = Field(default=None, exclude_if=_is_empty)
+    parts: dict[str, float | dict[str, dict[str, float]]] = Field(default_factory=dict, exclude_if=operator.not_)
+    entities: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    entity_names: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    source: Source | None = Field(default=None, exclude_if=operator.not_)
     query_entities: tuple[str, ...] | None = Field(default=None, exclude_if=lambda entities: entities is None)
 
 
@@ -192,10 +189,10 @@ class ToolResult(BaseModel):
 class RecordedCall(ToolCall):
     """Call with its result, as a turn records it. ``evidence`` are ids: the message that shows the evidence has it."""
 
-    text: str = Field(default="", exclude_if=_is_empty)
-    evidence: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
-    figures: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
-    error: bool = Field(default=False, exclude_if=_is_empty)
+    text: str = Field(default="", exclude_if=operator.not_)
+    evidence: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    figures: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
+    error: bool = Field(default=False, exclude_if=operator.not_)
 
 
 def call_text(call: ToolCall) -> str:
@@ -233,10 +230,10 @@ class Turn(Record):
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     malformed: str | None = None
-    tool_calls: tuple[RecordedCall, ...] = Field(default=(), exclude_if=_is_empty)
-    evidence: tuple[Evidence, ...] = Field(default=(), exclude_if=_is_empty)
-    calls: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
-    rewards: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
+    tool_calls: tuple[RecordedCall, ...] = Field(default=(), exclude_if=operator.not_)
+    evidence: tuple[Evidence, ...] = Field(default=(), exclude_if=operator.not_)
+    calls: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    rewards: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="before")
     @classmethod

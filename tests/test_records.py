@@ -132,3 +132,14 @@ def test_log_altered_after_its_end_is_named_with_its_line(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes().replace(b"number 2", b"number 7"))
     with pytest.raises(RecordError, match=r"log\.jsonl:4: was altered .* or \.log\.jsonl\.sha256 was"):
         check_log(path)
+
+
+@pytest.mark.parametrize("kept", [0, 10, -10, -1])
+def test_log_cut_after_its_end_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "log.jsonl"
+    with AppendLog(path, Question) as log:
+        log.append(QUESTIONS[0])
+    check_log(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(RecordError, match=r"log\.jsonl: was cut"):
+        check_log(path)

@@ -78,9 +78,9 @@ def lineage(
     graph = read_graph(folder)
     starts = find_targets(target, graph, folder, down=down)
     part = graph.reachable(starts, down=down)
-    branches = trees(part, starts, down=down)
+    found = trees(part, starts, down=down)
     if html is not None:
-        write_output(html, build_page(target, branches, down=down))
+        write_output(html, build_page(target, found, down=down))
     if as_json:
         say_json(_content(target, starts, part, down=down), indent=1)
     elif mermaid:
@@ -96,8 +96,8 @@ def lineage(
         if not printed:
             say(f"{len(events)} OpenLineage events sent")
     else:
-        for branch in branches:
-            for line in lines(branch):
+        for tree in found:
+            for line in lines(tree):
                 say(line)
 
 

@@ -59,8 +59,10 @@ def _dependencies(model: Exported, origin: dict[str, str]) -> Iterator[dict[str,
         name = node.names[0] if node.names else node.kind
         algorithm = "sha256" if node.kind in SOURCES else "hopforgeContent"
         yield {"name": name, "digest": {algorithm: node.digest}, "annotations": {"kind": node.kind}}
+    from packageurl import PackageURL
+
     digests = {"gitCommit": origin.get("commit", ""), "hopforgeSource": origin.get("source", "")}
     if known := {algorithm: digest for algorithm, digest in digests.items() if digest}:
         yield {"name": "hopforge", "digest": known}
     for package, version in sorted(model.packages.items()):
-        yield {"name": package, "uri": f"pkg:pypi/{package.lower().replace('_', '-')}@{version}"}
+        yield {"name": package, "uri": PackageURL(type="pypi", name=package, version=version).to_string()}

@@ -27,5 +27,5 @@ def build_audit(audit: Audit, graph: Graph) -> str:
         outcome_of=outcome_of,
         thresholds=thresholds_line(audit.overlap) if audit.overlap else "",
         gold=gold_line(audit.overlap).strip() if audit.overlap else "",
-        branches=trees(graph, [audit.model.digest], down=False),
+        trees=trees(graph, [audit.model.digest], down=False),
     )

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from platform_sdk.config.struct import Struct
 from platform_sdk.data.licences import UNKNOWN
-from platform_sdk.files import read_object
+from platform_sdk.errors import UserError
+from platform_sdk.files import REMEDY, read_object
 from platform_sdk.lineage.graph import Graph, Node
 from platform_sdk.lineage.terms import canonical
 from platform_sdk.record_files import read_jsonl
@@ -74,22 +77,34 @@ def model_facts(model: str, graph: Graph, folder: Path) -> ModelFacts:
         folder: The folder of the run directories.
 
     Raises:
-        UserError: a recipe or a file of scores is damaged.
+        UserError: a recipe or a file of scores is damaged or was altered.
     """
     part = graph.reachable([model], down=False)
     evaluated = evaluations(model, graph)
     runs = list(dict.fromkeys(edge.run for edge in part.edges if part.nodes[edge.target].kind.startswith(TRAINED)))
     runs = runs or list(part.nodes[model].runs[:1])  # a base model: the run that evaluated it
-    recipes = {run: read_object(folder / run / RECIPE) for run in runs}
+    recipes = {run: _recipe(folder / run / RECIPE) for run in runs}
     roots = tuple(part.nodes[digest] for digest, origins in part.neighbours(down=False).items() if not origins)
     licences = sorted(_licences(runs, recipes, roots, folder), key=lambda one: one.licence != UNKNOWN)
     unread: list[str] = []
     scores = tuple(score for node in evaluated for score in _scores(node, folder, unread))
     return ModelFacts(
         model=graph.nodes[model], roots=roots,
-        runs=tuple(_run(folder / run, str(recipes[run]["name"]), str(recipes[run]["pipeline"])) for run in runs),
+        runs=tuple(_run(folder / run, recipes[run]["name"], recipes[run]["pipeline"]) for run in runs),
         scores=scores, licences=tuple(dict.fromkeys(licences)), unread=tuple(unread),
     )  # fmt: skip
+
+
+def _recipe(path: Path) -> dict[str, Any]:
+    """Return a run's recipe with its name, pipeline and parameters."""
+    recipe = read_object(path)
+    parameters = recipe.get("parameters")
+    names = recipe.get("name"), recipe.get("pipeline")
+    if not all(isinstance(name, str) for name in names) or not isinstance(parameters, dict):
+        raise UserError(f"{path}: lacks a recipe's name, pipeline or parameters, so it was altered; {REMEDY}")
+    if not isinstance(parameters.get("dataset") or {}, dict):
+        raise UserError(f"{path}: parameters.dataset: is not an object, so it was altered; {REMEDY}")
+    return recipe
 
 
 def _licences(
@@ -156,10 +171,13 @@ def _scores(node: Node, folder: Path, unread: list[str]) -> Iterator[Score]:
     if path is None:
         return
     content = read_object(path)
-    metrics = content["metrics"]
-    for name in content.get("shown") or metrics:
-        if (score := metrics.get(name)) is not None:
-            yield Score(
-                phase=node.names[0].removesuffix(f"/{PhaseDir.scores}"), questions=content["n"], metric=name,
-                value=score["value"], low=score.get("low"), high=score.get("high"),
-            )  # fmt: skip
+    try:
+        metrics = content["metrics"]
+        for name in content.get("shown") or metrics:
+            if (score := metrics.get(name)) is not None:
+                yield Score(
+                    phase=node.names[0].removesuffix(f"/{PhaseDir.scores}"), questions=content["n"], metric=name,
+                    value=score["value"], low=score.get("low"), high=score.get("high"),
+                )  # fmt: skip
+    except (KeyError, TypeError, AttributeError, ValidationError) as error:
+        raise UserError(f"{path}: a field is missing or invalid, so it was altered; {REMEDY}") from error

@@ -87,7 +87,8 @@ def overlap_of(
         if question.text in equal:
             kind, similarity, other = EQUAL, 1.0, equal[question.text]
         elif (text := normalize_squad(question.text)) in normalised:
-            kind, similarity, other = NORMALISED, searched[BY_CHARACTERS][number][1], normalised[text]
+            kind, other = NORMALISED, normalised[text]
+            similarity = 1.0  # of the normalised texts; the nearest question by characters may be another one
         else:
             near = (name for name in searched if searched[name][number][1] >= thresholds[name])
             kind = next(near, "")

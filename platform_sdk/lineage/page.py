@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_sdk.lineage.graph import read_graph_of
-from platform_sdk.lineage.text import Branch, trees
+from platform_sdk.lineage.text import Branch
+from platform_sdk.lineage.text import trees as trees_of
 from platform_sdk.pages import render
 
 TEMPLATE = Path(__file__).parent / "lineage.html.j2"
@@ -19,9 +20,9 @@ def build_run_page(run_dir: Path) -> str:
         ManifestError: the run's manifest is broken.
     """
     graph, run = read_graph_of(run_dir), run_dir.resolve().name
-    return build_page(run, trees(graph, graph.ends_of(run, down=False), down=False), down=False)
+    return build_page(run, trees_of(graph, graph.ends_of(run, down=False), down=False), down=False)
 
 
-def build_page(target: str, branches: Sequence[Branch], *, down: bool) -> str:
+def build_page(target: str, trees: Sequence[Sequence[Branch]], *, down: bool) -> str:
     """Return the page of a lineage; it needs no script to open and close its nodes."""
-    return render(TEMPLATE, (), name=target, branches=branches, direction="uses" if down else "origins")
+    return render(TEMPLATE, (), name=target, trees=trees, direction="uses" if down else "origins")

@@ -9,12 +9,19 @@ from platform_sdk.lineage.graph import Edge, Graph, Node
 
 
 class Branch(Struct):
-    """Node of a tree. ``repeated``: the node's own branches are shown at its first occurrence."""
+    """Node of a tree.
+
+    Attributes:
+        depth: number of nodes above it.
+        last: the node is the last branch of the node above it.
+        repeated: the node's own branches are shown at its first occurrence.
+    """
 
     node: Node
     steps: tuple[str, ...] = ()
+    depth: int = 0
+    last: bool = True
     repeated: bool = False
-    branches: tuple[Branch, ...] = ()
 
     @property
     def label(self) -> str:
@@ -24,35 +31,42 @@ class Branch(Struct):
         return f"{self.node}{steps}{again}"
 
 
-def trees(graph: Graph, starts: Iterable[str], *, down: bool) -> list[Branch]:
-    """Return the origins, or with ``down`` the uses, of each start; a node's branches are shown once."""
+def trees(graph: Graph, starts: Iterable[str], *, down: bool) -> list[list[Branch]]:
+    """Return the tree of origins, or with ``down`` of uses, of each start; a node's branches are shown once.
+
+    A tree is a list in which every node comes before its branches: a chain of models may be thousands of nodes deep.
+    """
     seen: set[str] = set()
     neighbours = graph.neighbours(down=down)
-    return [_branch(graph, start, (), seen, neighbours) for start in starts]
+    return [list(_branches(graph, start, seen, neighbours)) for start in starts]
 
 
-def _branch(
-    graph: Graph,
-    digest: str,
-    edges: Iterable[Edge],
-    seen: set[str],
-    neighbours: Mapping[str, Mapping[str, Iterable[Edge]]],
-) -> Branch:
-    others = neighbours[digest]
-    steps = tuple(dict.fromkeys(f"{edge.run}: {edge.step}" for edge in edges))
-    repeated = digest in seen and bool(others)
-    known = {} if repeated else others
-    seen.add(digest)
-    branches = tuple(_branch(graph, other, found, seen, neighbours) for other, found in known.items())
-    return Branch(node=graph.nodes[digest], steps=steps, repeated=repeated, branches=branches)
+def _branches(
+    graph: Graph, start: str, seen: set[str], neighbours: Mapping[str, Mapping[str, Iterable[Edge]]]
+) -> Iterator[Branch]:
+    waiting: list[tuple[str, Iterable[Edge], int, bool]] = [(start, (), 0, True)]
+    while waiting:
+        digest, edges, depth, last = waiting.pop()
+        others = neighbours[digest]
+        repeated = digest in seen and bool(others)
+        seen.add(digest)
+        steps = tuple(dict.fromkeys(f"{edge.run}: {edge.step}" for edge in edges))
+        yield Branch(node=graph.nodes[digest], steps=steps, depth=depth, last=last, repeated=repeated)
+        if not repeated:
+            inner = [(other, found, depth + 1, False) for other, found in others.items()]
+            waiting += [(*branch[:3], number == 0) for number, branch in enumerate(reversed(inner))]
 
 
-def lines(branch: Branch, first: str = "", rest: str = "") -> Iterator[str]:
+def lines(tree: Iterable[Branch]) -> Iterator[str]:
     """Yield the lines of a tree."""
-    yield f"{first}{branch.label}"
-    for number, inner in enumerate(branch.branches, start=1):
-        last = number == len(branch.branches)
-        yield from lines(inner, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+    above: list[str] = []
+    for branch in tree:
+        del above[max(branch.depth - 1, 0) :]
+        if not branch.depth:
+            yield branch.label
+        else:
+            yield f"{''.join(above)}{'└─ ' if branch.last else '├─ '}{branch.label}"
+            above.append("   " if branch.last else "│  ")
 
 
 def mermaid(graph: Graph) -> str:

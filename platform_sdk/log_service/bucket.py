@@ -43,8 +43,7 @@ class Bucket:
         with _bucket_errors(address):
             self._client: Any = boto3.client("s3", config=settings)
             self._client.head_bucket(Bucket=self._name)
-            if not self._has_retention():
-                logger.warning("%s: has no default retention, so whoever can write it can replace checkpoints", address)
+            self._check_retention()
 
     def put(self, checkpoint: Checkpoint) -> str:
         """Store a checkpoint under its size and head; return the object's name.
@@ -59,14 +58,24 @@ class Bucket:
             self._client.put_object(Bucket=self._name, Key=name, Body=content, ChecksumAlgorithm="SHA256")
         return name
 
-    def _has_retention(self) -> bool:
+    def _check_retention(self) -> None:
+        """Warn if objects of the bucket can be replaced, or if the store does not show this."""
         from botocore.exceptions import ClientError
 
         try:
-            found = self._client.get_object_lock_configuration(Bucket=self._name)
-        except ClientError:  # none is set, or the store does not know retention
-            return False
-        return bool(found["ObjectLockConfiguration"].get("Rule", {}).get("DefaultRetention"))
+            found = self._client.get_object_lock_configuration(Bucket=self._name)["ObjectLockConfiguration"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ObjectLockConfigurationNotFoundError":
+                logger.warning(
+                    "%s: its retention cannot be read (%s); without one, whoever can write it can replace checkpoints",
+                    self.address, error,
+                )  # fmt: skip
+                return
+            found = {}
+        if not found.get("Rule", {}).get("DefaultRetention"):
+            logger.warning(
+                "%s: has no default retention, so whoever can write it can replace checkpoints", self.address
+            )
 
 
 class CheckpointCopies:

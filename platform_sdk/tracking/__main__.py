@@ -20,7 +20,7 @@ def main() -> int:
     run_dir, owner = Path(sys.argv[1]), int(sys.argv[2])
     try:
         follow(run_dir, lambda: os.getppid() == owner, lambda: time.sleep(POLL_SECONDS))
-    except UserError as error:
+    except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -9,7 +9,17 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file, step_file
+from platform_sdk.tracking.journal import (
+    FOLDER,
+    RUN,
+    STATE_EVENTS,
+    end_at,
+    journals,
+    read,
+    relocated,
+    run_file,
+    step_file,
+)
 from platform_sdk.tracking.removed import is_in, removed_paths
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
@@ -79,7 +89,7 @@ def is_delivered(run_dir: Path) -> bool:
         state.sha256 == state.digest()
         and state.ended_in == store
         and (local is None or local.is_file())
-        and all(path.stat().st_size == state.offsets.get(key) for key, path in journals(run_dir).items())
+        and end_at(run_dir, state.offsets)
     )
 
 

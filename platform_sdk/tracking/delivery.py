@@ -27,6 +27,7 @@ from platform_sdk.tracking.journal import (
     STATE_EVENTS,
     Event,
     all_events,
+    end_at,
     journals,
     read,
     relocated,
@@ -35,7 +36,7 @@ from platform_sdk.tracking.journal import (
 )
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
-from platform_sdk.tracking.params import PARAM_LENGTH, clip, recipe_params
+from platform_sdk.tracking.params import PARAM_LENGTH, clip, mlflow_name, recipe_params
 from platform_sdk.tracking.store import (
     LOCK_FILE,
     STATE_FILE,
@@ -80,8 +81,8 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             try:
                 delivery = delivery or Delivery(run_dir)
                 delivery.advance()
-            except UserError as error:
-                # Retry while the store is unavailable; the journal keeps the events.
+            except (UserError, OSError) as error:
+                # Retry while the store is unavailable or the disk is full; the journal keeps the events.
                 if not alive or last_state_event(run_dir)["event"] == "ended":
                     raise
                 logger.warning("%s; trying again", error)
@@ -175,7 +176,7 @@ class Delivery:
             for key, path in sorted(steps.items(), key=self._waiting_since):
                 self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
             # The end of the run may be recorded before all events are delivered; it is delivered last.
-            if self.asked_to_end and self._all_delivered():
+            if self.asked_to_end and end_at(self.run_dir, self.state.offsets):
                 self._end(self._run_id, last_state_event(self.run_dir), adopted=self.state.adopted)
                 self.client.log_artifact(self._run_id, str(self.run_dir / MANIFEST))
                 self.state.ended_in = stored_in(self.run_dir)
@@ -192,10 +193,6 @@ class Delivery:
         if self.state.run_id and not self.state.adopted:
             with store_errors(self._uri):
                 self.client.set_terminated(self.state.run_id, status="KILLED")
-
-    def _all_delivered(self) -> bool:
-        offsets = self.state.offsets
-        return all(path.stat().st_size == offsets.get(key, 0) for key, path in journals(self.run_dir).items())
 
     def _waiting_since(self, journal: tuple[str, Path]) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.
@@ -291,15 +288,16 @@ class Delivery:
             elif event["event"] == "model":
                 models.deliver_trained(run_id, event)
             elif event["event"] == "note":
-                *_, last = (noted["text"] for noted in all_events(self.run_dir) if noted["event"] == "note")
-                self._batch(self._run_id, tags={"mlflow.note.content": last})
+                notes = [noted for noted in all_events(self.run_dir, metrics=False) if noted["event"] == "note"]
+                self._batch(self._run_id, tags={"mlflow.note.content": notes[-1]["text"]})
             elif event["event"] == "rollouts":
                 self._rollouts(run_id, event)
 
     def _latest(self, tags: Mapping[str, str]) -> dict[str, str]:
         """Return the digests among these tags, each with its latest value: parallel steps may set the same tag."""
         names = {name for name in tags if name.startswith(DIGEST)}
-        events = (event for event in all_events(self.run_dir) if event["event"] == "tags") if names else ()
+        events = all_events(self.run_dir, metrics=False) if names else []
+        events = [event for event in events if event["event"] == "tags"]
         return {name: value for event in events for name, value in event["tags"].items() if name in names}
 
     def _rollouts(self, run_id: str, event: Event) -> None:
@@ -334,8 +332,8 @@ class Delivery:
 
         parts: dict[str, list[Any]] = {
             "metrics": metrics or [],
-            "params": [Param(name, clip(value, PARAM_LENGTH)) for name, value in (params or {}).items()],
-            "tags": [RunTag(name, clip(value, TAG_LENGTH)) for name, value in (tags or {}).items()],
+            "params": [Param(name, clip(value, PARAM_LENGTH)) for name, value in _named(params or {}).items()],
+            "tags": [RunTag(name, clip(value, TAG_LENGTH)) for name, value in _named(tags or {}).items()],
         }
         while any(parts.values()):
             now = {name: part[: BATCH[name]] for name, part in parts.items()}
@@ -379,10 +377,15 @@ def _points(figures: Iterable[Event]) -> list[Metric]:
     from mlflow.entities import Metric
 
     return [
-        Metric(name, value, event["time"], event["iteration"])
+        Metric(mlflow_name(name), value, event["time"], event["iteration"])
         for event in figures
         for name, value in event["metrics"].items()
     ]
+
+
+def _named(values: Mapping[str, str]) -> dict[str, str]:
+    """Return values under the names that MLflow accepts. MLflow refuses a batch with two values of one name."""
+    return {mlflow_name(name): value for name, value in values.items()}
 
 
 def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:

@@ -23,10 +23,19 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
     """
     stop = threading.Event()
     before = _identity(path)
+    logged: list[bytes] = []
+
+    def log() -> None:
+        # A resumed writer may write the last lines again, so lines are logged from the first one that differs.
+        lines, _ = whole_lines(path)
+        pairs = zip(logged, lines, strict=False)
+        start = next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(logged), len(lines)))
+        step.log_curve(_rows(path, lines, start), axis=axis, phase=phase)
+        logged[:] = lines
 
     def tell() -> None:
         if _identity(path) != before:
-            step.log_curve(_rows(path), axis=axis, phase=phase)
+            log()
 
     def follow() -> None:
         while not stop.wait(POLL_SECONDS):
@@ -40,16 +49,16 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
         stop.set()
         thread.join()
         tell()
-    step.log_curve(_rows(path), axis=axis, phase=phase)
+    log()
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
     return identity(path) if path.exists() else None
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines."""
-    lines, _ = whole_lines(path)
+def _rows(path: Path, lines: list[bytes], start: int) -> list[dict[str, Any]]:
+    """Return the objects of the lines after the first ``start``."""
     return [
-        parse_object(line.decode(errors="replace"), f"{path}:{number}") for number, line in enumerate(lines, start=1)
+        parse_object(line.decode(errors="replace"), f"{path}:{number}")
+        for number, line in enumerate(lines[start:], start=start + 1)
     ]

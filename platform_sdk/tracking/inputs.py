@@ -37,7 +37,7 @@ def deliver_inputs(
 
     ``recorded_dir`` is the run directory in the sources of datasets.
     """
-    known = {event["digest"]: event for event in all_events(run_dir) if event["event"] == "dataset"}
+    known = {event["digest"]: event for event in all_events(run_dir, metrics=False) if event["event"] == "dataset"}
     for use, datasets in event["datasets"].items():
         for name, digest in datasets.items():
             if digest:  # empty for data that the run does not have, e.g. triples

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Event = dict[str, Any]
 
 # Events that are recorded every time; all others are deduplicated.
 STATE_EVENTS = frozenset({"started", "ended"})
+METRICS = b'{"event": "metrics"'
+"""Start of the lines of metrics (``event_line``)."""
 
 
 class Journal:
@@ -36,17 +39,19 @@ class Journal:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(path)
-        self._said = {_body(event) for event in read(path)[0]}
+        self._latest = {_subject(event): _body(event) for event in read(path)[0]}
 
     def append(self, event: str, *, at: int | None = None, **fields: Any) -> None:
-        """Append an event unless an equal event is already recorded; ``at`` is its time, by default now."""
+        """Append an event unless it is already recorded; ``at`` is its time, by default now.
+
+        Tags, files and the note may return to an earlier value, so they are only compared with their latest value.
+        """
         body = strip_credentials({"event": event, **fields})
         key = _body(body)
-        if event not in STATE_EVENTS:
-            if key in self._said:
-                return
-            self._said.add(key)
+        if event not in STATE_EVENTS and self._latest.get(_subject(body)) == key:
+            return
         append_line(self.path, event_line(time.time_ns() // 1_000_000 if at is None else at, body))
+        self._latest[_subject(body)] = key
 
 
 def event_line(at: int, body: Event) -> str:
@@ -61,7 +66,12 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
         UserError: a complete line is not an event.
     """
     lines, end = whole_lines(path, offset)
-    return [_event(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)], end
+    return [_event(line, _where(path, offset, number)) for number, line in enumerate(lines, start=1)], end
+
+
+def _where(path: Path, offset: int, number: int) -> str:
+    """Return the place of a line, counted from ``offset``, for errors."""
+    return f"{path}:{number}" if not offset else f"{path}: line {number} after byte {offset}"
 
 
 def _event(line: bytes, where: str) -> Event:
@@ -102,10 +112,36 @@ def relocated(run_dir: Path, recorded: str) -> Path:
     return next((path for path in inside if path.exists()), written)
 
 
-def all_events(run_dir: Path) -> list[Event]:
-    """Return the events of the run and its steps in the order of recording."""
-    events = (event for path in journals(run_dir).values() for event in read(path)[0])
+def end_at(run_dir: Path, offsets: Mapping[str, int]) -> bool:
+    """Return True if the journals have no complete line after these offsets: a kill may leave a part of a line."""
+    return all(whole_lines(path)[1] == offsets.get(key, 0) for key, path in journals(run_dir).items())
+
+
+def all_events(run_dir: Path, *, metrics: bool = True) -> list[Event]:
+    """Return the events of the run and its steps in the order of recording.
+
+    Args:
+        metrics: Include metrics. Almost all events are metrics, so reading the others alone is many times faster.
+    """
+    events = (
+        _event(line, f"{path}:{number}")
+        for path in journals(run_dir).values()
+        for number, line in enumerate(whole_lines(path)[0], start=1)
+        if metrics or not line.startswith(METRICS)
+    )
     return sorted(events, key=lambda event: int(event["time"]))
+
+
+def _subject(event: Event) -> str:
+    """Return the part of an event that stays equal when a later event replaces it; for most events, all of it."""
+    match event:
+        case {"event": "tags", "tags": dict(tags)}:
+            return json.dumps(["tags", *sorted(tags)])
+        case {"event": "artifact", "path": str(path)}:
+            return json.dumps(["artifact", path])
+        case {"event": "note"}:
+            return json.dumps(["note"])
+    return _body(event)
 
 
 def _body(event: Event) -> str:

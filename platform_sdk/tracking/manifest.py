@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import operator
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,10 +29,6 @@ GENESIS = "0" * 64
 
 class ManifestError(UserError, ValueError):
     """Error of an invalid manifest; the message names the file, the entry and the fault."""
-
-
-def _is_empty(value: object) -> bool:
-    return not value
 
 
 class Input(Struct):
@@ -84,17 +81,17 @@ class Entry(Struct):
     time: str
     event: str
     digests: dict[str, str]
-    files_1: dict[str, str] = Field(alias="files", default_factory=dict, exclude_if=_is_empty)
-    inputs: tuple[Input, ...] = Field(default=(), exclude_if=_is_empty)
-    outputs: tuple[Output, ...] = Field(default=(), exclude_if=_is_empty)
-    licences: tuple[Terms, ...] = Field(default=(), exclude_if=_is_empty)
-    settings: str = Field(default="", exclude_if=_is_empty)
-    journal: JournalSeal | None = Field(default=None, exclude_if=_is_empty)
-    used: dict[str, str | int | float] = Field(default_factory=dict, exclude_if=_is_empty)
-    jobs: tuple[Job, ...] = Field(default=(), exclude_if=_is_empty)
-    origin: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
-    seeds: dict[str, int] = Field(default_factory=dict, exclude_if=_is_empty)
-    images: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
+    files_1: dict[str, str] = Field(alias="files", default_factory=dict, exclude_if=operator.not_)
+    inputs: tuple[Input, ...] = Field(default=(), exclude_if=operator.not_)
+    outputs: tuple[Output, ...] = Field(default=(), exclude_if=operator.not_)
+    licences: tuple[Terms, ...] = Field(default=(), exclude_if=operator.not_)
+    settings: str = Field(default="", exclude_if=operator.not_)
+    journal: JournalSeal | None = Field(default=None, exclude_if=operator.not_)
+    used: dict[str, str | int | float] = Field(default_factory=dict, exclude_if=operator.not_)
+    jobs: tuple[Job, ...] = Field(default=(), exclude_if=operator.not_)
+    origin: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+    seeds: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
+    images: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     previous: str
     hash: str
 

@@ -112,7 +112,7 @@ class Models:
         return recipe
 
     def _events(self, *kinds: str) -> Iterator[Event]:
-        return (event for event in all_events(self._run_dir) if event["event"] in kinds)
+        return (event for event in all_events(self._run_dir, metrics=False) if event["event"] in kinds)
 
     def _logged(self, event: Event) -> LoggedModel:
         query = f"source_run_id = '{self._parent}' AND tags.`{WEIGHTS}` = '{event['digest']}'"

@@ -109,8 +109,9 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
     except UserError as error:
         states, faults = [], [*faults, Fault(run_file(run_dir), _reason(error, run_file(run_dir)))]
     finished = bool(states) and states[-1].get("status") == "FINISHED"
+    last = str(states[-1]["event"]) if states else ""
     if not faults:
-        faults = list(_faults(run_dir, entries, digests if finished else Digests(run_dir), finished, bool(states)))
+        faults = list(_faults(run_dir, entries, digests if finished else Digests(run_dir), finished, last))
     digests.save()
     if faults and not altered:
         raise UserError(_sentence(faults, _intact(entries, faults)), code="run.altered")
@@ -156,8 +157,10 @@ def recipe_digest(recipe: Mapping[str, Any]) -> str:
 
 
 def _faults(
-    run_dir: Path, entries: list[manifest.Entry], digests: Digests, finished: bool, begun: bool
+    run_dir: Path, entries: list[manifest.Entry], digests: Digests, finished: bool, last: str
 ) -> Iterator[Fault]:
+    """Yield the faults of a run; ``last`` is its journal's last start or end, empty if there is none."""
+    begun = bool(last)
     path = run_dir / manifest.FILE_NAME
     steps = seals.last_entries(entries)
     if not entries:
@@ -172,7 +175,7 @@ def _faults(
             yield from _journal_faults(run_dir, entries)
         yield from _recipe_faults(run_dir, entries)
         yield from seals.file_faults(run_dir, entries, digests, external=False, finished=finished)
-        if begun and _last_state(run_dir) == "ended":
+        if last == "ended":
             yield from seals.journal_faults(run_dir, entries)
         if finished:
             yield from _end_faults(run_dir, entries, steps.values())
@@ -187,11 +190,6 @@ def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterato
     if any(entry.event.startswith(seals.ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
         yield Fault(run_file(run_dir), reason, "restore it from a copy, or repeat the run's hopforge run")
-
-
-def _last_state(run_dir: Path) -> str:
-    states = [str(event["event"]) for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
-    return states[-1] if states else ""
 
 
 def _recipe_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:

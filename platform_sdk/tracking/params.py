@@ -1,17 +1,28 @@
-"""Settings of a recipe as MLflow's parameters."""
+"""Settings of a recipe as MLflow's parameters, and names and values as MLflow accepts them."""
 
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 PARAM_LENGTH = 6000
+NAME_LENGTH = 250
 
 
 def recipe_params(recipe: Mapping[str, Any]) -> dict[str, str]:
     """Return a resolved recipe as parameters: nested settings by their dotted names, clipped as MLflow stores them."""
     return {name: clip(value, PARAM_LENGTH) for name, value in _flat(dict(recipe))}
+
+
+def mlflow_name(name: str) -> str:
+    """Return the name of a parameter, metric or tag with ``_`` for what MLflow refuses, and at most 250 characters."""
+    allowed = re.sub(r"[^\w.\- :/]", "_", name)[:NAME_LENGTH]
+    if posixpath.normpath(allowed) == allowed and not allowed.startswith(("/", "..")) and allowed != ".":
+        return allowed
+    return allowed.replace("/", "_").lstrip(".") or "_"  # MLflow takes names for relative paths
 
 
 def clip(value: str, length: int) -> str:

@@ -29,15 +29,15 @@ from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import strip_credentials, without_credentials
-from platform_sdk.files import read_object, sha256, storage_error, write_text, writing
+from platform_sdk.files import drop_torn_line, read_object, sha256, storage_error, write_text, writing
 from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
-from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
+from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, STARTED, recipe_digest
 from platform_sdk.tracking.provenance import Clocks, own_checkout, provenance, seeds_of, uncommitted_changes, used
 from platform_sdk.tracking.step import StepRun
-from platform_sdk.tracking.store import STATE_FILE, store_uri
+from platform_sdk.tracking.store import STATE_FILE, check_folder, store_uri
 from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run, jobs_of_step
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
@@ -48,6 +48,8 @@ COLUMNS = frozenset({"mlflow.user", "mlflow.source.type", "mlflow.source.name", 
 logger = logging.getLogger(__name__)
 _step_settings: ContextVar[str] = ContextVar("settings", default="")
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
+_log_starts: dict[Path, int] = {}
+"""Sizes of the followers' logs before the current followers."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,11 @@ def start_run(
         images: Digests of the images of this process's pod by their names.
 
     Raises:
-        UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
+        UserError: the directory belongs to a run of another recipe, a file of a finished step was altered, or MLflow
+            cannot open a store in the folder.
     """
     run_dir = run_dir.resolve()
+    check_folder(run_dir)
     seals.check(run_dir)
     seals.require_manifest(run_dir)
     path = run_file(run_dir)
@@ -128,24 +132,28 @@ def start_run(
     _complete_end(run_dir, journal)
     head = manifest.record(
         run_dir,
-        "run started",
+        STARTED,
         digests,
         seals.seal(run_dir, [] if changes is None else [changes]),
         origin=origin.entry(),
         seeds=seeds_of(recipe["parameters"]),
         images=origin.images,
     ).head
+    # The journal must name the run's first start, after whose entry a kill may have come.
+    first = next(entry for entry in manifest.read(run_dir) if entry.event == STARTED)
+    named = {manifest.hash_of_head(event.get("manifest_head")) for event in read(path)[0]}
     given = os.environ.get(GIVEN)
     fields: dict[str, Any] = {"in_step": True} if given and in_step else {}
-    journal.append(
-        "started",
-        name=info.name,
-        experiment=info.experiment,
-        adopt=given,
-        delivery="follower" if follow else "step",
-        manifest_head=head,
-        **fields,
-    )
+    for each in dict.fromkeys((head,) if first.hash in named else (first.head, head)):
+        journal.append(
+            "started",
+            name=info.name,
+            experiment=info.experiment,
+            adopt=given,
+            delivery="follower" if follow else "step",
+            manifest_head=each,
+            **fields,
+        )
     journal.append("recipe", recipe=dict(recipe), digest=digests["recipe"])
     if description:
         journal.append("note", text=description)
@@ -257,6 +265,8 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         if hours := gpu_hours_of_run(run_dir):
             journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
+        for path in steps:  # a killed step may have left part of a line, which its seal would keep
+            drop_torn_line(path)
         files = seals.seal(run_dir, [*steps, *pages])
         details = {} if failure is None else {**asdict(failure), "error": _utf8(failure.error)[:ERROR_LENGTH]}
         digests = {"failure": manifest.digest_of(strip_credentials(details))} if details else {}
@@ -271,7 +281,8 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         deliver(run_dir)
     elif status_code != 0:
         log = RunDir(run_dir).follower_log
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it wrote nothing"]
+        written = log.read_bytes()[_log_starts.get(run_dir, 0) :].decode(errors="replace")
+        lines = written.strip().splitlines() or ["it wrote nothing"]
         # The last error; the first of its lines has the cause.
         shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
             "error: "
@@ -364,6 +375,7 @@ def _experiment(recipe: Mapping[str, Any]) -> str:
 
 def _start_follower(run_dir: Path) -> None:
     with RunDir(run_dir).follower_log.open("ab") as log:
+        _log_starts[run_dir] = log.tell()
         _followers[run_dir] = subprocess.Popen(
             [sys.executable, "-m", "platform_sdk.tracking", str(run_dir), str(os.getpid())],
             stdin=subprocess.DEVNULL,
@@ -381,6 +393,6 @@ def _deliver_without_follower(run_dir: Path) -> None:
 
     try:
         deliver(run_dir)
-    except UserError as error:
-        # An unreachable server must not stop the training; the journal keeps the undelivered events.
+    except (UserError, OSError) as error:
+        # An unreachable server or a full disk must not stop the training; the journal keeps the undelivered events.
         logger.warning("not delivered yet: %s", error)

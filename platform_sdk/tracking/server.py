@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -24,6 +24,8 @@ TIMEOUT = 4.0
 OLDEST = (3, 10)
 """Oldest version of a server that was tried and works; 3.4 does not take the spans of several traces at once."""
 REMEDY = "use a server of MLflow {}.{} or later".format(*OLDEST)
+UNUSABLE = "the address or the token has characters that HTTP does not allow; in a password, write / as %2F"
+"""Reason that does not quote the error, which may hold a part of the password or the token."""
 API = "2.0/mlflow"
 WORKSPACES = "3.0/mlflow/workspaces"
 ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -44,16 +46,16 @@ class Server:
         try:
             parts = urlsplit(uri.rstrip("/"))
         except ValueError as error:
-            raise self._error(str(error)) from error
+            raise self._error(UNUSABLE if "@" in uri else str(error)) from error
         self._base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._headers = {"Content-Type": "application/json"}
+        self._headers, self._authorization = {"Content-Type": "application/json"}, ""
         user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
         password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
         if user:
             token = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {token}"
+            self._authorization = f"Basic {token}"
         elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip() or _account_token():
-            self._headers["Authorization"] = f"Bearer {bearer}"
+            self._authorization = f"Bearer {bearer}"
         if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
 
@@ -71,13 +73,20 @@ class Server:
     def _version(self) -> list[str]:
         """Return the numbers of the server's version; empty if the server does not give one."""
         try:
-            request = Request(f"{self._base}/version", headers=self._headers)
+            request = self._prepared("/version")
             with urlopen(request, timeout=TIMEOUT, context=_tls()) as answer:
                 text = answer.read(LIMIT).decode(errors="replace").strip()
         except (OSError, HTTPException):
             return []
         found = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?\S*", text)
         return [number for number in found.groups() if number] if found else []
+
+    def _prepared(self, path: str, content: bytes | None = None) -> Request:
+        """Return a request. Its credentials are not sent to a host that it is redirected to, e.g. a login page."""
+        request = Request(f"{self._base}{path}", content, self._headers)
+        if self._authorization:
+            request.add_unredirected_header("Authorization", self._authorization)
+        return request
 
     def workspaces(self) -> set[str]:
         """Return the names of the workspaces that this user may see; none if the server has no workspaces.
@@ -148,7 +157,7 @@ class Server:
     def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()
-        request, tls = Request(f"{self._base}/api/{path}", content, self._headers), _tls()
+        request, tls = self._prepared(f"/api/{path}", content), _tls()
         try:
             with urlopen(request, timeout=TIMEOUT, context=tls) as answer:
                 text = answer.read()
@@ -157,14 +166,14 @@ class Server:
             if error.code in (400, 404) and body is None:
                 return {}
             raise self._error(f"HTTP {error.code}{f': {message}' if message else ''}") from error
+        except (ValueError, InvalidURL) as error:
+            raise self._error(UNUSABLE) from error
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             slow = isinstance(reason, TimeoutError | socket.timeout)
             # A request that goes through a proxy has the proxy's host.
             proxy = "" if request.host == urlsplit(self._base).netloc else " and the proxy in HTTP_PROXY or HTTPS_PROXY"
             raise self._error(f"no answer within {TIMEOUT:.0f} s" if slow else str(reason), proxy) from error
-        except ValueError as error:  # not quoted: it may hold the token
-            raise self._error("the address or the token has characters that HTTP does not allow") from error
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:

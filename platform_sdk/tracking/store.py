@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from platform_sdk.credentials import without_credentials
+from platform_sdk.errors import UserError
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
@@ -34,7 +37,7 @@ class DeliveryState(BaseModel):
     experiment_id: str = ""
     steps: dict[str, str] = Field(default_factory=dict)
     offsets: dict[str, int] = Field(default_factory=dict)
-    ended_in: str = Field(default="", exclude_if=lambda store: not store)  # records without it keep their digests
+    ended_in: str = Field(default="", exclude_if=operator.not_)  # records without it keep their digests
     sha256: str | None = None
 
     def digest(self) -> str:
@@ -56,11 +59,30 @@ def folder_uri(folder: Path) -> str:
     return f"sqlite:///{folder.resolve() / DATABASE}"
 
 
+def check_folder(run_dir: Path) -> None:
+    """Check that MLflow can open a store next to a run directory, if it is not named by ``MLFLOW_TRACKING_URI``.
+
+    Raises:
+        UserError: the path of the folder has characters with a meaning in the store's URI.
+    """
+    folder = str(run_dir.resolve().parent)
+    if not os.environ.get("MLFLOW_TRACKING_URI") and ("?" in folder or unquote(folder) != folder):
+        raise UserError(
+            f"{folder}: MLflow cannot open a store in this folder, since its path has a '?' or a percent escape such "
+            "as %20; choose another --workdir, or set MLFLOW_TRACKING_URI"
+        )
+
+
 def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact location of an experiment: next to an SQLite store; None for a server, which decides."""
     if not uri.startswith("sqlite:///"):
         return None
-    return (Path(uri.removeprefix("sqlite:///")).absolute().parent / ARTIFACTS / experiment).as_uri()
+    return (Path(uri.removeprefix("sqlite:///")).absolute().parent / ARTIFACTS / _one_folder(experiment)).as_uri()
+
+
+def _one_folder(name: str) -> str:
+    """Return a name as the name of one folder: ``/``, or a name of dots only, would lead to other folders."""
+    return name.replace("/", "%2F") if name.strip(".") else name.replace(".", "%2E")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import SEARCH, Rollout, Trajectory
 from platform_sdk.tracking.assessments import RewardSources, assessments_of
 from platform_sdk.tracking.journal import Event, relocated
+from platform_sdk.tracking.params import mlflow_name
 from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
             "phase": event["phase"],
             "outcome": rollout.outcome,
             "time_axis": "schematic: one millisecond for each token",
-            **{f"reward.{name}": f"{value:.6g}" for name, value in rollout.rewards.items()},
+            **{mlflow_name(f"reward.{name}"): f"{value:.6g}" for name, value in rollout.rewards.items()},
         },
     )
     return info, [_span(piece, trace_id, event["time"]) for piece in laid_out]

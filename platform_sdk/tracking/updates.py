@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ class Update(BaseModel):
     weights: str
     sampled_per_second: float | None = None
     speed: dict[str, float] = {}
-    masked: int = Field(default=0, exclude_if=lambda count: not count)
-    replaced: int = Field(default=0, exclude_if=lambda count: not count)
+    masked: int = Field(default=0, exclude_if=operator.not_)
+    replaced: int = Field(default=0, exclude_if=operator.not_)
     optimizer_steps: int | None = Field(default=None, exclude_if=lambda count: count is None)
     preparation: Preparation | None = Field(default=None, exclude_if=lambda cost: cost is None)
 

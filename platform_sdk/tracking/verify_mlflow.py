@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
@@ -54,8 +56,14 @@ def check_mlflow(files: FileCheck) -> StoreResult:
         with Store(uri) as store:
             check = StoreCheck(files, store)
             return StoreResult(list(check.findings()), check.versions, check.run_id)
+    except AlteredJournal:
+        return StoreResult([Finding(thing=f"{FOLDER}/run.jsonl", kind="altered", found="an event lacks a field")])
     except (MlflowException, SQLAlchemyError, NotImplementedError, UserError, OSError) as error:
         return StoreResult([Finding(thing=shown, kind="not checkable", found=reason(error))])
+
+
+class AlteredJournal(Exception):
+    """An event of a journal lacks a field. The journals of a run under way have no seals, which would show this."""
 
 
 class StoreCheck:
@@ -66,8 +74,11 @@ class StoreCheck:
         self._state = DeliveryState()
         with suppress(UserError):  # missing or damaged: the run is found by its tag
             self._state = read_model(files.run_dir / FOLDER / STATE_FILE, DeliveryState)
-        self._run_id, recorded_dir = self._located()
-        self._replay = Replay(files.run_dir, recorded_dir)
+        try:
+            self._run_id, recorded_dir = self._located()
+            self._replay = Replay(files.run_dir, recorded_dir)
+        except (KeyError, TypeError, AttributeError, ValidationError) as error:
+            raise AlteredJournal from error
         self._expected = self._replay.client
         self._things = {finding.thing for finding in files.findings}
         self.versions: list[StoredVersion] = []

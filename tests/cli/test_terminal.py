@@ -21,8 +21,8 @@ from platform_sdk.cli.progress import Progress
 from platform_sdk.cli.terminal import Terminal
 from platform_sdk.display import DisplayFormatter, printable
 
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\u202egnp.exe\r"
-STEERING = set("\x1b\x07\x9b\u202e\r")
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\u202egnp\u061c.exe\r"
+STEERING = set("\x1b\x07\x9b\u202e\u061c\r")
 
 
 def hopforge(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> str:

@@ -159,6 +159,25 @@ def test_audit_of_runs_without_a_record_of_licences_reports_them_as_unknown(fold
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("first/recipe.json", {}, "lacks a recipe's name, pipeline or parameters"),
+        ("first/recipe.json", {"name": "a", "pipeline": "b", "parameters": {"dataset": "c"}}, "parameters.dataset: is"),
+        ("second/eval-final/scores.json", {"metrics": {"em": 3}}, "a field is missing or invalid"),
+        ("second/eval-final/scores.json", {"n": 2, "metrics": {"em": {"value": "x"}}}, "a field is missing or invalid"),
+    ],
+)
+def test_edited_file_is_named_by_the_audit(
+    folder: Path, tmp_path: Path, name: str, content: dict[str, Any], fault: str
+) -> None:
+    runs = Path(shutil.copytree(folder, tmp_path / "runs"))
+    (runs / name).write_text(json.dumps(content))
+    done = CliRunner().invoke(app, ["audit", "second", "--no-encoder", "--folder", str(runs)])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith(f"{runs / name}: {fault}")
+
+
 def test_conflicts_with_the_named_licence_are_on_top(folder: Path, tmp_path: Path) -> None:
     runs = Path(shutil.copytree(folder, tmp_path / "runs"))
     recipe = runs / "second/recipe.json"

@@ -45,7 +45,7 @@ def exported(*licences: Licensed, base: str = HUB, name: str = "recipe", **chang
     fields = {
         "facts": facts, "run": run, "head": f"3:{WEIGHTS}", "time": run.ended, "recipe": {"name": name},
         "method": "mygo", "architecture": "LlamaForCausalLM", "files": {"model.safetensors": TRAIN},
-        "packages": {"torch": "2.13.0", "ruamel.yaml": "0.19"},
+        "packages": {"torch": "2.13.0", "ruamel.yaml": "0.19", "torchvision": "0.28.0+cpu"},
     }  # fmt: skip
     return Exported.model_validate(fields | changed)
 
@@ -117,4 +117,5 @@ def test_provenance_names_files_by_sha256_and_weights_by_their_own_digest() -> N
     assert digests["/data/train.json"] == {"sha256": TRAIN}
     assert digests[HUB] == {"hopforgeContent": BASE}
     assert digests["hopforge"] == {"gitCommit": "d" * 40}
-    assert "pkg:pypi/ruamel.yaml@0.19" in {one.get("uri") for one in content["resolvedDependencies"]}
+    packages = {one.get("uri") for one in content["resolvedDependencies"]}
+    assert {"pkg:pypi/ruamel.yaml@0.19", "pkg:pypi/torchvision@0.28.0%2Bcpu"} <= packages

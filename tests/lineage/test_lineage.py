@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
-from platform_sdk.lineage.graph import Graph, build_graph, read_graph
+from platform_sdk.lineage.graph import Edge, Graph, Node, build_graph, read_graph
+from platform_sdk.lineage.page import build_page
 from platform_sdk.lineage.targets import find_targets
 from platform_sdk.lineage.text import lines, mermaid, trees
 from platform_sdk.lineage.uses import find_uses
@@ -138,10 +140,21 @@ def test_training_that_leaves_the_weights_unchanged_gives_a_finite_tree(tmp_path
 def test_tree_shows_repeated_nodes_once(folder: Path) -> None:
     graph = read_graph(folder)
     starts = find_targets("first", graph, folder, down=False)
-    text = [line for branch in trees(graph, starts, down=False) for line in lines(branch)]
+    text = [line for tree in trees(graph, starts, down=False) for line in lines(tree)]
     assert text[0].startswith("scores ")
     assert sum("passages file" in line for line in text) == 1
     assert any(line.endswith("see above") and " index " in line for line in text)
+
+
+def test_tree_of_thousands_of_models_in_a_row_is_printed_and_shown(tmp_path: Path) -> None:
+    digests = [f"{number:064x}" for number in range(3_000)]
+    nodes = {digest: Node(digest=digest, kind="model", names=(), runs=("long",)) for digest in digests}
+    edges = tuple(Edge(source=a, target=b, run="long", step="train") for a, b in pairwise(digests))
+    found = trees(Graph(nodes=nodes, edges=edges), digests[-1:], down=False)
+    [text] = [list(lines(tree)) for tree in found]
+    assert text[0] == f"model {digests[-1][:12]}"
+    assert text[-1].endswith(f"   └─ model {digests[0][:12]} (long: train)")
+    assert build_page("long", found, down=False).count("</ul></details></li>") == len(digests) - 1
 
 
 def test_mermaid_escapes_names(folder: Path) -> None:

@@ -40,7 +40,7 @@ def test_each_kind_of_pair_is_found_with_its_training_question() -> None:
         ("equal", "equal", "t0"), ("equal after normalisation", "normalised", "t1"),
         ("near by characters", "near", "t2"),
     ]  # fmt: skip
-    assert found.pairs[0].similarity == 1.0
+    assert found.pairs[0].similarity == found.pairs[1].similarity == 1.0
     assert NEAR[BY_CHARACTERS] <= found.pairs[2].similarity < 1.0
     assert found.thresholds == {BY_CHARACTERS: NEAR[BY_CHARACTERS]}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
@@ -136,3 +137,22 @@ def test_bucket_without_retention_is_used_with_a_warning(
         monkeypatch.setenv(name, value)
     Bucket("s3://plain/a/")
     assert "s3://plain/a/: has no default retention" in caplog.text
+
+
+def test_bucket_whose_retention_cannot_be_read_is_not_reported_as_without_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.make("hidden")
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    make = BaseClient._make_api_call
+
+    def denied(self: BaseClient, operation: str, arguments: dict[str, Any]) -> Any:
+        if operation == "GetObjectLockConfiguration":
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, operation)
+        return make(self, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", denied)
+    Bucket("s3://hidden")
+    assert "s3://hidden: its retention cannot be read (" in caplog.text
+    assert "has no default retention" not in caplog.text

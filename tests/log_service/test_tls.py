@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.authorities import client_tls
 from platform_sdk.errors import UserError
 from platform_sdk.tracking.log.client import AUTHORITY, open_log
 from tests.authority import Authority
@@ -33,3 +34,9 @@ def test_log_is_written_and_read_over_https_by_runs_that_know_the_authority(
             open_log(tmp_path).read()
     finally:
         service.kill()
+
+
+def test_absent_file_of_certificates_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/absent.pem")
+    with pytest.raises(UserError, match=r"^SSL_CERT_FILE: /absent\.pem: No such file.*; name a PEM file"):
+        client_tls("HOPFORGE_UNUSED_CA")

@@ -18,7 +18,8 @@ from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import approvals
 from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
-from tests.authority import make_key
+from platform_sdk.tracking.log.keys import SigningKey
+from tests.authority import make_key, openssl
 from tests.tracking.small_run import RUN, SCORES
 
 ALIAS = "MLflow model small: alias approved"
@@ -194,3 +195,10 @@ def test_unreadable_key_is_named(folder: Path, tmp_path: Path, content: str) -> 
     assert isinstance(done.exception, UserError)
     assert str(key) in str(done.exception)
     assert isinstance(approve(folder, model="unknown/1").exception, UserError)
+
+
+def test_key_of_an_unsupported_curve_is_named(tmp_path: Path) -> None:
+    key = tmp_path / "curve.key"
+    openssl("ecparam", "-name", "prime239v1", "-genkey", "-noout", "-out", str(key))
+    with pytest.raises(UserError, match=r"curve\.key: is no private key in PEM"):
+        SigningKey(key)

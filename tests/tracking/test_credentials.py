@@ -15,6 +15,8 @@ from platform_sdk.execution.runs import Outcome
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.tracking import finish_run, start_run, step_run
 from platform_sdk.tracking.listing import server_rows, tracking_server
+from platform_sdk.tracking.log.client import RemoteLog
+from platform_sdk.tracking.server import Server
 from tests.http_server import HttpServer
 
 SECRET = "s3cr3t-t0ken"
@@ -51,6 +53,26 @@ def test_password_of_the_mlflow_server_is_stored_nowhere(
     assert any(b"http://***@127.0.0.1" in content for content in stored.values())
     assert SECRET not in shown
     assert [path for path, content in stored.items() if SECRET.encode() in content] == []
+
+
+@pytest.mark.parametrize("password", [f"{SECRET}/x", f"{SECRET}#x", f"{SECRET}?x", f"{SECRET}\u2100"])
+def test_part_of_a_password_with_unescaped_characters_is_not_in_the_errors(password: str) -> None:
+    address = f"http://someone:{password}@127.0.0.1:9"
+    with pytest.raises(UserError, match="in a password, write / as %2F") as mlflow:
+        Server(address).check()
+    with pytest.raises(UserError, match="the log service cannot be reached") as log:
+        RemoteLog(address, "").checkpoint()
+    assert SECRET not in f"{mlflow.value}{log.value}"
+
+
+def test_credentials_of_mlflow_are_not_sent_to_another_host_on_a_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    with HttpServer(lambda _: (200, {})) as login:
+        moved = {"Location": login.url.replace("127.0.0.1", "localhost")}
+        with HttpServer(lambda _: (302, "", moved)) as server:
+            Server(server.url).check()
+    assert server.received[0].headers["Authorization"] == f"Bearer {SECRET}"
+    assert {request.headers["Authorization"] for request in login.received} == {None}
 
 
 def test_password_of_a_server_is_not_in_its_errors(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

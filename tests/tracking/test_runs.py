@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +23,11 @@ from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.assessments import RewardSources
-from platform_sdk.tracking.delivery import deliver, follow
+from platform_sdk.tracking.completion import is_delivered
+from platform_sdk.tracking.delivery import Delivery, deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
-from platform_sdk.tracking.store import folder_uri
+from platform_sdk.tracking.store import artifact_location, folder_uri
 from platform_sdk.tracking.traces import pieces
 from platform_sdk.tracking.verify import verify_run
 from tests.refusals import refused
@@ -142,6 +145,46 @@ def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) 
     assert row.run_id == run_id
     assert (row.status, row.iterations, row.em_start, row.em_final, row.recipe) == ("FINISHED", 1, None, 0.5, "world")
     assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
+
+
+def test_names_that_mlflow_refuses_are_delivered_with_underscores(folder: Path, run_dir: Path) -> None:
+    odd, long = "short (5 words, or fewer)", "é" * 300
+    parameters = {"extra": {odd: {"weight": 0.2}, "a//b": 1, long: 2}, "..": 3}
+    recipe = RECIPE | {"parameters": parameters}
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    start_run(run_dir, recipe, follow=False)
+    rewarded = rollout(0).model_copy(update={"rewards": {odd: 1.0}})
+    write_jsonl(run_dir / "iteration-01" / "rollouts.jsonl", Rollout, [rewarded])
+    with step_run(run_dir, "sample-1") as step:
+        step.log_metrics({f"rewards/{odd}": 0.5, "/mean": 1.0})
+        step.seal(run_dir / "iteration-01" / "rollouts.jsonl")
+        step.log_rollouts(run_dir / "iteration-01" / "rollouts.jsonl", sources=RewardSources(method="arena"))
+    run = client(folder).get_run(finish_run(run_dir, "FINISHED"))
+    same = "short _5 words_ or fewer_"
+    assert run.data.params == {
+        "pipeline": "mygo", "name": "world", f"extra.{same}.weight": "0.2", "extra.a__b": "1",
+        f"extra.{'é' * 244}": "2", "_": "3",
+    }  # fmt: skip
+    assert run.data.metrics == {f"rewards/{same}": 0.5, "_mean": 1.0}
+    assert verify_run(run_dir).findings == ()
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b"])
+def test_folder_in_which_mlflow_cannot_open_a_store_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"percent escape such as %20; choose another --workdir"):
+        start_run(tmp_path / name / "run", RECIPE, follow=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("experiment", "stored"),
+    [("mygo v1.0é", "mygo v1.0é"), ("a/b", "a%2Fb"), ("/tmp/x", "%2Ftmp%2Fx"), ("..", "%2E%2E")],
+)
+def test_artifacts_of_an_experiment_are_in_one_folder_next_to_the_store(
+    tmp_path: Path, experiment: str, stored: str
+) -> None:
+    location = artifact_location(folder_uri(tmp_path), experiment)
+    assert location == (tmp_path / "mlartifacts" / stored).as_uri()
 
 
 def test_repeated_run_and_delivery_create_no_duplicates(folder: Path, run_dir: Path) -> None:
@@ -369,12 +412,17 @@ def test_follower_delivers_while_the_run_continues(folder: Path, run_dir: Path) 
 def test_follower_that_failed_is_quoted_by_the_line_that_says_why(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_start_follower", lambda run_dir: None)
-    start_run(run_dir, RECIPE)
-    (run_dir / "tracking" / "follower.log").write_text("error: disk is full\n[SQL: INSERT]\n(see the manual)\n")
-    monkeypatch.setitem(runs._followers, run_dir.resolve(), mock.Mock(wait=lambda: 1))
-    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(full log: "):
-        finish_run(run_dir, "FINISHED")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    log = run_dir / "tracking" / "follower.log"
+    for written, shown in (
+        ("error: disk is full\n[SQL: INSERT]\n(see the manual)\n", "disk is full"),
+        ("Killed\n", "Killed"),  # after another start: without the earlier error
+    ):
+        start_run(run_dir, RECIPE)
+        with log.open("a") as stream:
+            stream.write(written)
+        with pytest.raises(UserError, match=rf"could not be delivered to MLflow: {shown} \(full log: "):
+            finish_run(run_dir, "FAILED")
 
 
 def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) -> None:
@@ -476,6 +524,35 @@ def test_steps_that_are_delivered_together_keep_their_order(
         time.sleep(0.002)  # the journal's times are in milliseconds
     run_id = finish_run(run_dir, "FINISHED")
     assert client(folder).get_run(run_id).data.tags["weights"] == "2" * 64
+
+
+def test_run_with_a_step_that_was_killed_inside_a_line_is_delivered_to_its_end(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    journal = Journal(step_file(run_dir, "sample"))
+    journal.append("started", name="sample")
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole + b'{"event": "metr')
+    run_id = finish_run(run_dir, "FAILED")
+    assert client(folder).get_run(run_id).info.status == "FAILED"
+    assert verify_run(run_dir).findings == ()
+    journal.path.write_bytes(whole + b'{"event": "metr')  # by a process that ended later
+    assert is_delivered(run_dir)
+    follow(run_dir, lambda: True, lambda: pytest.fail("the delivery waits for the rest of the line"))
+
+
+def test_follower_continues_after_an_error_of_the_disk(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    full = mock.patch.object(Delivery, "advance", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    full.start()
+
+    def pause() -> None:
+        full.stop()
+        Journal(run_file(run_dir)).append("ended", status="FINISHED")
+
+    follow(run_dir, lambda: True, pause)
+    run_id = mlflow_run_id(run_dir)
+    assert run_id is not None
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:

@@ -11,6 +11,7 @@ from platform_sdk.tracking import following as module
 from platform_sdk.tracking.following import following
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.tracking.runs import step_run
+from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
 from tests.process_watch import wait_for
 
@@ -72,6 +73,26 @@ def test_the_lines_of_a_growing_file_become_curves(tmp_path: Path, monkeypatch: 
         with (tmp_path / FILE).open("a") as stream:
             stream.write('{"update": 3')
     assert points(tmp_path) == [(1, 0.5), (2, 0.75)]
+
+
+def test_lines_of_a_growing_file_are_logged_once_and_again_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    logged: list[list[int]] = []
+    monkeypatch.setattr(StepRun, "log_curve", lambda _, rows, **__: logged.append([row["update"] for row in rows]))
+
+    def wait_until_logged(numbers: list[int]) -> None:
+        wait_for(lambda: numbers in logged)
+
+    with step_run(tmp_path, "online") as step, following(step, tmp_path / FILE, axis="update", phase="online"):
+        for number in (1, 2, 3):
+            append_update(tmp_path, update(number))
+            wait_until_logged([number])
+        keep_updates(tmp_path, 1)
+        append_update(tmp_path, update(2, reward=0.75))
+        wait_until_logged([2])
+    assert [rows for rows in logged if rows] == [[1], [2], [3], [2]]
 
 
 def test_updates_before_a_failure_are_reported(tmp_path: Path) -> None:

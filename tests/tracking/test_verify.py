@@ -301,6 +301,21 @@ def test_a_run_under_way_is_compared_as_far_as_its_steps_have_finished(tmp_path:
     assert found(run_dir) == {("altered", "passages.jsonl")}
 
 
+@pytest.mark.parametrize("kind", ["artifact", "tags", "metrics", "recipe"])
+def test_event_without_its_fields_is_an_altered_journal_of_a_finished_run_and_of_one_under_way(
+    folder: Path, kind: str
+) -> None:
+    journal = folder / RUN / "tracking/run.jsonl"
+    whole = journal.read_text()
+    line = json.dumps({"event": kind, "time": 2_000_000_000_000}) + "\n"
+    journal.write_text(whole + line)
+    assert found(folder / RUN) == {("altered", "tracking/run.jsonl")}
+    journal.write_text(whole)
+    start_run(folder / RUN, RECIPE, follow=False)
+    journal.write_text(journal.read_text() + line)
+    assert found(folder / RUN) == {("altered", "tracking/run.jsonl")}
+
+
 def test_a_folder_and_a_model_are_verified_by_the_runs_behind_them(folder: Path) -> None:
     assert [result.run for result in verify_target(str(folder), folder)] == [RUN]
     for model in ("small@small", "small/1"):

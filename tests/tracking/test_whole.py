@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -12,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from platform_sdk.tracking import manifest
-from platform_sdk.tracking.journal import Journal
+from platform_sdk.tracking import finish_run, manifest, start_run
+from platform_sdk.tracking.journal import Journal, read, run_file
 from platform_sdk.tracking.log.chain import FILE_NAME, Log
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.verify import verify_target
@@ -108,6 +110,22 @@ def test_run_killed_before_its_journals_last_line_and_resumed_elsewhere_is_whole
     monkeypatch.setattr(small_run, "start_run", started)
     small_run.write_small_run(tmp_path / RUN)
     assert findings(tmp_path) == []
+
+
+def test_run_killed_before_its_journals_first_line_and_started_elsewhere_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / RUN
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps(small_run.RECIPE))
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(Journal, "append", mock.Mock(side_effect=KeyboardInterrupt))
+        start_run(run_dir, small_run.RECIPE, follow=False)
+    for _ in range(2):
+        start_run(run_dir, small_run.RECIPE, follow=False, description="Elsewhere.")  # in another environment.json
+    finish_run(run_dir, "FINISHED")
+    assert findings(tmp_path) == []
+    assert [event["event"] for event in read(run_file(run_dir))[0]].count("started") == 3
 
 
 def test_run_that_another_finished_run_replaced_off_record_is_missing(tmp_path: Path) -> None:

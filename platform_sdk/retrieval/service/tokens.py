@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.display import shortened
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ class Tokens:
     The files are reread every few seconds, so a rotated Secret takes effect without a restart.
 
     Raises:
-        UserError: the directory does not exist, has no token or cannot be read, or two teams share a token.
+        UserError: the directory does not exist, has no token or cannot be read, two teams share a token, or a team's
+            name is not ASCII.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,6 +65,11 @@ def _read(directory: Path) -> dict[str, bytes]:
         raise UserError(f"{directory}: its tokens cannot be read ({error}); make the files readable") from error
     if not tokens:
         raise UserError(f"{directory}: holds no token; write one file per team")
+    if odd := [team for team in tokens if not (team.isascii() and team.isprintable())]:
+        raise UserError(
+            f"{directory}: {shortened(odd[0])}: an HTTP header cannot hold this name of a team; name the file with "
+            "ASCII characters"
+        )
     if len(set(tokens.values())) < len(tokens):
         raise UserError(f"{directory}: two teams share a token; give each team a different token")
     return tokens

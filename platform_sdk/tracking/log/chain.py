@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import operator
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,12 +32,8 @@ class LogError(UserError, ValueError):
     """Error of an invalid log; the message names the file, the line and the fault."""
 
 
-def _is_empty(value: object) -> bool:
-    return not value
-
-
 def _optional(length: int) -> Any:
-    return Field(default="", max_length=length, exclude_if=_is_empty)
+    return Field(default="", max_length=length, exclude_if=operator.not_)
 
 
 class Statement(Struct):
@@ -85,7 +82,7 @@ class LogEntry(Statement):
 
     sequence: int
     time: str
-    team: str = Field(default="", exclude_if=_is_empty)
+    team: str = Field(default="", exclude_if=operator.not_)
     previous: str
     hash: str
 

@@ -129,6 +129,8 @@ class RemoteLog:
             if (refusal := untrusted(error, self.name, AUTHORITY)) is not None:
                 raise refusal from error
             reason = str(error) or type(error).__name__
+            if isinstance(error, httpx.InvalidURL):  # not quoted: it may hold a part of the password
+                reason = "its URL is not valid; in a password, write / as %2F"
             raise UserError(f"{self.name}: the log service cannot be reached ({reason}); check {SERVICE}") from error
         if answer.status_code == 401:
             raise UserError(f"{self.name}: the log service refuses the token; set {TOKEN} to the team's token")

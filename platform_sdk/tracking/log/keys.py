@@ -27,6 +27,7 @@ class SigningKey:
     """
 
     def __init__(self, path: Path) -> None:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -35,7 +36,7 @@ class SigningKey:
             key = load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}; {remedy}") from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise UserError(f"{path}: is no private key in PEM without a passphrase; {remedy}") from error
         if not isinstance(key, EllipticCurvePrivateKey):
             raise UserError(f"{path}: is no EC key; {remedy}")

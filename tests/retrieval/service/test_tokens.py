@@ -25,3 +25,9 @@ def test_token_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "red").symlink_to("/proc/self/mem")  # a regular file whose first byte nobody can read
     with pytest.raises(UserError, match=r"its tokens cannot be read \(.+\); make the files readable"):
         Tokens(tmp_path)
+
+
+def test_team_whose_name_an_http_header_cannot_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "équipe").write_text("0123456789abcdef\n")
+    with pytest.raises(UserError, match="équipe: an HTTP header cannot hold this name of a team"):
+        Tokens(tmp_path)
