@@ -155,6 +155,7 @@ class RolloutSampler:
         self._log.append(rollout)
         self._note(rollout)
         self._made.append(rollout)
+        self._tokens += sum(sum(trajectory.agent_mask) for trajectory in rollout.recorded)
         self._tick()
         return rollout
 
@@ -163,7 +164,7 @@ class RolloutSampler:
 
         Returns when every process has done its share; all processes then have all rollouts.
         """
-        self._began, self._before = time.monotonic(), self.seconds
+        self._began, self._before, self._tokens = time.monotonic(), self.seconds, 0
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
             background: ThreadedCalls[Answers] | None = None
@@ -191,12 +192,11 @@ class RolloutSampler:
         """Return the method's first reward by name, as a mean over the latest rollouts, for the progress bar."""
         newest = self._made[-RECENT:]
         name = next((name for rollout in newest for name in rollout.rewards), None)
-        return {} if name is None else {name: fmean(rollout.rewards[name] for rollout in newest)}
+        return {} if name is None else {name: fmean(r.rewards[name] for r in newest if name in r.rewards)}
 
     def _speed(self) -> int:
         """Return this process's sampled tokens per second, over finished attempts."""
-        tokens = sum(sum(trajectory.agent_mask) for rollout in self._made for trajectory in rollout.recorded)
-        return round(tokens / max(time.monotonic() - self._began, 1e-3))
+        return round(self._tokens / max(time.monotonic() - self._began, 1e-3))
 
     def _tick(self) -> None:
         if not self.share.first:

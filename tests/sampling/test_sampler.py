@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,9 +14,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn
-from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.engine import SamplingEngine, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest, look_up
-from platform_sdk.sampling.sampler import open_sampler
+from platform_sdk.sampling.sampler import RolloutSampler, open_sampler
 from platform_sdk.sampling.seeds import seed_of
 
 ENGINE = EngineSpec(live=3)
@@ -113,3 +115,31 @@ def test_a_reward_that_is_not_a_finite_number_is_refused_and_not_stored(tiny: Pa
     ):
         phase.once(QUESTIONS, 0, "test")
     assert list(read_jsonl(tmp_path / "rollouts.jsonl", Rollout)) == []
+
+
+class Plain:
+    """An agent without requests; only every second rollout has the reward ``style``."""
+
+    weights, corpus = "w", "c"
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        yield from ()
+        main = Trajectory(
+            id="agent", role="agent", token_ids=(5, 6), agent_mask=(0, 1), logprobs=(0.0, -1.0), turns=()
+        )  # fmt: skip
+        rewards = {"style": 1.0, "em": 0.0} if int(question.id) % 2 == 0 else {"em": 0.0}
+        return Rollout(
+            question=question, attempt=attempt, seed=0, main=main, outcome="answered", rewards=rewards,
+            weights=self.weights, corpus=self.corpus,
+        )  # fmt: skip
+
+
+def test_a_phase_reads_each_rollout_a_fixed_number_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed in the progress bar must not sum over all earlier rollouts each time, nor need equal rewards."""
+    reads = []
+    recorded = Rollout.recorded.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Rollout, "recorded", property(lambda rollout: (reads.append(rollout.id), recorded(rollout))[1]))
+    questions = [Question(id=str(i), text="w3", answers=("x",), dataset="world") for i in range(60)]
+    with RolloutSampler(tmp_path / "rollouts.jsonl", Plain(), cast(SamplingEngine, None), live=4) as phase:
+        phase.once(questions, 0, "test")
+    assert max(Counter(reads).values()) < 6
