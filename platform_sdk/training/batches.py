@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from heapq import heapreplace
 from math import ceil
 from typing import Any
 
@@ -200,11 +201,11 @@ def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[Micro
 def _balanced(units: list[_Unit], count: int) -> list[list[_Unit]]:
     """Put units, longest first, into the bin with the fewest tokens."""
     bins: list[list[_Unit]] = [[] for _ in range(count)]
-    totals = [0] * count
+    lightest = [(0, 0, b) for b in range(count)]  # a heap of each bin's tokens, units and number
     for unit in sorted(units, key=lambda unit: (-unit.tokens, unit.examples)):
-        lightest = min(range(count), key=lambda b: (totals[b], len(bins[b]), b))
-        bins[lightest].append(unit)
-        totals[lightest] += unit.tokens
+        tokens, held, b = lightest[0]
+        bins[b].append(unit)
+        heapreplace(lightest, (tokens + unit.tokens, held + 1, b))
     return bins
 
 

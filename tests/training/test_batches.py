@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import random
+import time
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.training.batches import MicroBatch, Step, pack, plan
+from platform_sdk.training.batches import MicroBatch, Step, pack, plan, shared_step
 from platform_sdk.training.examples import Example
 
 
@@ -73,3 +76,29 @@ def test_the_order_follows_from_the_seed_and_differs_by_epoch() -> None:
 
     assert order(1) == order(1) != order(2)
     assert order(1)[:20] != order(1)[20:]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    lengths=st.lists(st.integers(2, 12), min_size=1, max_size=40),
+    limit=st.integers(10, 60),
+    processes=st.integers(1, 4),
+)
+def test_micro_batches_equal_the_plain_rule_of_the_lightest_bin(lengths: list[int], limit: int, processes: int) -> None:
+    """Ties included: the plans, and so the sums of a step's losses, must not change between versions."""
+    step = shared_step([of_length(length) for length in lengths], processes, limit)
+    bins: list[list[int]] = [[] for _ in range(processes * len(step.shares[0]))]
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        min(bins, key=lambda b: (sum(lengths[i] for i in b), len(b), bins.index(b))).append(index)
+    for process, share in enumerate(step.shares):
+        found = [[] if micro.filler else list(micro.examples) for micro in share]
+        assert found == bins[process::processes]
+
+
+def test_planning_many_examples_of_more_than_half_a_micro_batch_takes_no_cubic_time() -> None:
+    lengths = random.Random(0)
+    examples = [of_length(lengths.randint(33, 64)) for _ in range(900)]
+    start = time.process_time()
+    step = shared_step(examples, 1, 64)
+    assert len(step.shares[0]) == 900
+    assert time.process_time() - start < 4
