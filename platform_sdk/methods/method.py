@@ -306,6 +306,10 @@ class Method(ABC, Generic[A, E, Res]):
         """Return the strings that end a turn of the agent, in addition to end tokens."""
         return ()
 
+    def turn_tokens(self, agent: A) -> int | None:
+        """Return the maximum tokens of a turn if ``stops`` cannot give its stop strings; else None."""
+        return None
+
     @property
     def rewards_called(self) -> bool:
         """Return True if the trajectories that the main one calls have separate rewards."""

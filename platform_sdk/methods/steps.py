@@ -234,6 +234,7 @@ def online(
             searching=run.sampling.engine.searching,
             temperature=run.sampling.temperature,
             stops=method.stops(run.agent),
+            turn_tokens=method.turn_tokens(run.agent),
         )
         return train_online(
             spec,

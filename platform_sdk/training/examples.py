@@ -95,7 +95,12 @@ def examples_of(
     ]
 
 
-def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops: Sequence[str] = ()) -> set[str]:
+def truncated_examples(
+    rollouts: Iterable[Rollout],
+    ends: Container[int],
+    stops: Sequence[str] = (),
+    limits: tuple[int, int] | None = None,
+) -> set[str]:
     """Return the ids of the examples of trajectories cut off by a token limit, which lack an end token or stop string.
 
     They include the main trajectory of a rollout that ran out of context, and branches that did, which end with a
@@ -104,6 +109,8 @@ def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops:
     Args:
         ends: tokens that end a turn.
         stops: strings that end a turn.
+        limits: maximum tokens of a turn and of a trajectory, if stop strings are unknown; a shorter last turn of a
+            shorter trajectory ended at one of them.
     """
     found = set()
     for rollout in rollouts:
@@ -111,15 +118,19 @@ def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int], stops:
             spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
             full = trajectory is rollout.main and rollout.outcome == "context_limit"
             full |= trajectory.use == "branch" and trajectory.turns[-1].speaker == "environment"
-            if full or (spoken and spoken[-1] not in ends and not _stopped(trajectory, stops)):
+            if full or (spoken and spoken[-1] not in ends and not _stopped(trajectory, stops, limits)):
                 found.add(f"{rollout.id}/{trajectory.id}")
     return found
 
 
-def _stopped(trajectory: Trajectory, stops: Sequence[str]) -> bool:
+def _stopped(trajectory: Trajectory, stops: Sequence[str], limits: tuple[int, int] | None) -> bool:
     """Return True if a stop string ended the agent's last turn: sampling ends at the first one."""
-    texts = [turn.text for turn in trajectory.agent_turns]
-    return any(stop in texts[-1] for stop in stops) if texts else False
+    if not trajectory.agent_turns:
+        return False
+    last = trajectory.agent_turns[-1]
+    if limits is not None and last.end - last.start < limits[0] and len(trajectory.token_ids) < limits[1]:
+        return True
+    return any(stop in last.text for stop in stops)
 
 
 def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajectory]) -> None:

@@ -75,6 +75,9 @@ def test_turn_that_a_stop_string_ended_is_not_truncated() -> None:
     assert truncated_examples(rollouts, {9}, ("</search>", "</answer>")) == {"q#1/agent", "q#2/agent"}
     assert len(truncated_examples(rollouts, {9})) == 3
     assert truncated_examples(rollouts, {2}) == set()
+    # Stop strings that come in a program's requests: two tokens of at most three, or the whole of the context.
+    assert truncated_examples(rollouts, {9}, (), (3, 4)) == set()
+    assert len(truncated_examples(rollouts, {9}, (), (2, 4))) == len(truncated_examples(rollouts, {9}, (), (3, 3))) == 3
 
 
 def test_branch_is_an_example_of_online_training_alone_and_masked_if_its_context_was_full() -> None:

@@ -61,6 +61,9 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
     ) -> list[dict[str, float]]:
         return [measures(rollout) for rollout in rollouts]
 
+    def turn_tokens(self, agent: AgentSpec) -> int | None:
+        return agent.max_tokens  # the stop strings come in the program's requests
+
     def opening(self, agent: AgentSpec) -> str | None:
         return agent.answer_opening
 

@@ -46,6 +46,7 @@ class OnlineTask:
         credit: the advantages of tokens, and the groups to sample again.
         temperature: the sampling temperature.
         stops: strings that end a turn of the agent, in addition to end tokens.
+        turn_tokens: maximum tokens of a turn, if its stop strings are unknown; else None.
     """
 
     questions: Sequence[Question]
@@ -56,6 +57,7 @@ class OnlineTask:
     searching: int = 0
     temperature: float = 1.0
     stops: Sequence[str] = ()
+    turn_tokens: int | None = None
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,7 @@ def _train(
             share_prompts=attention in SHARING, seed=seed, on_update=on_update,
             sampled_by=current_policy(policy, spec, device) if recomputes else None, temperature=temperature,
             stops=task.stops,
+            turn_tokens=task.turn_tokens,
         )  # fmt: skip
         objective = GroupRelative.of(spec)
         trainer = PolicyTrainer(

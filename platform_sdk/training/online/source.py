@@ -78,6 +78,7 @@ class OnlineSource:
             which are at temperature 1.
         temperature: temperature of ``sampled_by``.
         stops: strings that end a turn of the agent.
+        turn_tokens: maximum tokens of a turn, if its stop strings are unknown; else None.
     """
 
     def __init__(
@@ -85,11 +86,12 @@ class OnlineSource:
         sync: WeightSync, *,
         pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
         sampled_by: Reference | None, temperature: float, stops: Sequence[str] = (),
+        turn_tokens: int | None = None,
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._credit, self._sampler, self._sync = spec, questions, credit, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
         self._share_prompts, self._sampled_by, self._temperature = share_prompts, sampled_by, temperature
-        self._pool, self._stops = pool, stops
+        self._pool, self._stops, self._turn_tokens = pool, stops, turn_tokens
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
         self.current: SampledUpdate | None = None
@@ -210,7 +212,9 @@ class OnlineSource:
         """Return the ids of the examples to leave out since a token limit cut them off."""
         if not self._spec.mask_truncated:
             return set()
-        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer), self._stops)
+        engine = self._sync.engine
+        limits = None if self._turn_tokens is None else (self._turn_tokens, engine.max_model_len)
+        return truncated_examples(rollouts, special_tokens(engine.tokenizer), self._stops, limits)
 
     def _fitted(
         self, update: int, groups: Sequence[Sequence[Example]], masked: Container[str]

@@ -11,14 +11,20 @@ import pytest
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.errors import UserError
+from platform_sdk.gateway.messages import Message
+from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
 from platform_sdk.methods.requirements import errors
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Rollout
+from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.engine import Completion, SamplingParams
 from platform_sdk.sampling.models import weights_digest
+from platform_sdk.sampling.special_tokens import special_tokens
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.training.examples import truncated_examples
 from tests.e2e.runs import ROOT, options, run_here
+from tests.gateway.templates import tokenizer
 from tests.methods.program.test_program import IMITATION, WORLD, context, played, program
 
 RECIPE = ROOT / "pipelines/program/world.yaml"
@@ -33,6 +39,25 @@ def test_information_gain_needs_the_text_that_begins_an_answer() -> None:
     [found] = errors(load_recipe(RECIPE, options({"online.credit": GAIN})))
     assert "agent.answer_opening" in found.message
     assert not errors(load_recipe(RECIPE, options({"online.credit": GAIN, "agent.answer_opening": "<answer>"})))
+
+
+@pytest.mark.parametrize(("max_tokens", "truncated"), [(256, set()), (5, {"q#0/agent"})])
+def test_reply_that_ended_at_the_programs_own_stop_is_not_truncated(max_tokens: int, truncated: set[str]) -> None:
+    tokens = tokenizer("qwen2_5")
+    session = Gateway(tokens, 4096, SamplingParams()).open(seed=1, name="q#0")
+    session.ask((Message("user", "Who ?"),), (), ("</answer>",))
+    event: Any = session.inbox.take()
+    ids = tuple(tokens("<answer>Ida Roth</answer>", add_special_tokens=False)["input_ids"])[:max_tokens]
+    finish: Any = "length" if truncated else "stop"
+    session.completed(event, Completion(event.id, ids, (-0.5,) * len(ids), finish))
+    question = Question(id="q", text="Who ?", answers=("Ida Roth",), dataset="d")
+    rollout = Rollout(
+        question=question, attempt=0, seed=0, main=session.trajectories()[0], outcome="answered", weights="w",
+        corpus="c",
+    )  # fmt: skip
+    method, spec = load_method("program"), AgentSpec(command=("python",), max_tokens=max_tokens)
+    limits = method.turn_tokens(spec), 4096
+    assert truncated_examples([rollout], special_tokens(tokens), method.stops(spec), limits) == truncated
 
 
 def answer_length(rollout: Rollout) -> float:
