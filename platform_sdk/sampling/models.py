@@ -30,7 +30,7 @@ from platform_sdk.tracking.opened import open_run
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 OUTPUT = "lm_head.weight"
 RUN = "run:"
@@ -140,6 +140,18 @@ def _loaded(path: Path, dtype: str, device: str, attention: str | None) -> PreTr
         model = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
     loaded: PreTrainedModel = model.to(device).eval()
     return loaded
+
+
+def load_config(name: str | Path) -> PreTrainedConfig:
+    """Read a model's configuration; for a LoRA adapter, the base's."""
+    from transformers import AutoConfig
+
+    path = base_of(name)
+    try:
+        return AutoConfig.from_pretrained(path)
+    except Exception as error:  # transformers raises many kinds for a damaged file
+        reason = shortened(str(error), 500)
+        raise UserError(f"model {path}: its configuration cannot be read ({reason}); {REMEDY}") from error
 
 
 def load_tokenizer(name: str | Path) -> Any:

@@ -7,7 +7,8 @@ tokens and log-probabilities of a request are bitwise independent of its batch (
 ``kv_attention``). The engine measures this at its start, and warns if the CPU does not support it.
 
 Not supported: sliding-window attention, rotary embeddings that depend on the longest sequence of a batch, more than one
-device. Models that need one of the first two are refused (``unsupported``).
+device, and models without the configuration of Llama (``SIZES``) or with compressed keys and values (DeepSeek-V3).
+Models that need any of these but the third are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.kv_attention import Chunk
 from platform_sdk.sampling.kv_slots import make_slots
-from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, longrope_window, weights_digest
+from platform_sdk.sampling.models import (
+    OUTPUT,
+    load_config,
+    load_model,
+    load_tokenizer,
+    longrope_window,
+    weights_digest,
+)
 from platform_sdk.sampling.stopping import StopCondition, end_tokens
 from platform_sdk.sampling.token_sampling import sample
 from platform_sdk.sizing.memory import slots_within
@@ -47,6 +55,11 @@ from platform_sdk.sizing.shape import shape_of
 log = logging.getLogger(__name__)
 
 PREFILL_TOKENS = 1024
+SIZES = (
+    "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads",
+)  # fmt: skip
+"""Fields of a model's configuration that the engine needs."""
 
 
 @dataclass(eq=False)
@@ -70,7 +83,6 @@ class TransformersEngine(SamplingEngine):
         model: a model's name (see ``models``).
         live: requests decoded concurrently; further requests wait in a queue.
         max_model_len: the most tokens of prompt and completion; None for the model's limit.
-        probe: expected log-probabilities of the first weights (see ``load_weights``).
 
     Attributes:
         kernels: the functions of attention (see ``kv_attention.KERNELS``). Without batch invariance, on a GPU and on
@@ -85,12 +97,11 @@ class TransformersEngine(SamplingEngine):
         dtype: str = "float32",
         device: str = "cpu",
         max_model_len: int | None = None,
-        probe: Probe | None = None,
     ) -> None:
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._rows, self._limit = dtype, device, live, max_model_len
         self.kernels: kv_attention.Kernels = "invariant" if device == "cpu" else "fused"
-        self.max_model_len = self._load(model, probe)
+        self.max_model_len = self._load(model, None)
         config = self._model.config
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
         self._slots = make_slots(self._model, self._slots_for(live), live, self.max_model_len)
@@ -302,12 +313,17 @@ class TransformersEngine(SamplingEngine):
 
     def _load(self, path: Path | str, expected: Probe | None) -> int:
         """Load the weights; return the most tokens of prompt and completion."""
-        self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
-        self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
-        config = self._model.config
+        config: Any = load_config(path)
+        if getattr(config, "kv_lora_rank", None) or any(getattr(config, size, None) is None for size in SIZES):
+            raise UserError(
+                f"model {path}: the transformers engine does not support the model type {config.model_type}; use a "
+                "model like Llama, Qwen or Mistral, or the engine vllm"
+            )
         longest: int = min(self._limit or config.max_position_embeddings, config.max_position_embeddings)
         if lacking := unsupported(config, longest):
             raise UserError(f"model {path}: the transformers engine has no {lacking}")
+        self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
+        self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
         self._multiple = 1
         if self.kernels == "invariant":
             linear = invariance.make_invariant(self._model)

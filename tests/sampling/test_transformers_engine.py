@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     MistralConfig,
     Phi3Config,
@@ -30,7 +31,7 @@ from platform_sdk.sampling.engine import (
 from platform_sdk.sampling.kv_attention import Kernels
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
-from tests.sampling.tiny_models import VOCABULARY, save_model, save_model_of
+from tests.sampling.tiny_models import VOCABULARY, save_model, save_model_of, tokenizer
 
 RANDOM = np.random.default_rng(7)
 
@@ -114,6 +115,18 @@ def test_layers_with_a_sliding_window_are_refused_with_a_remedy(tmp_path: Path) 
     config = partial(Qwen2Config, use_sliding_window=True, sliding_window=64, max_window_layers=1)
     with pytest.raises(UserError, match="has no sliding_attention; use the engine vllm"):
         TransformersEngine(save_model_of(config, tmp_path), max_model_len=64)
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpt_neox", "gpt2", "opt", "bloom", "mpt", "mamba", "falcon", "gemma3", "deepseek_v3"]
+)
+def test_model_type_without_the_configuration_of_llama_is_refused_before_it_is_loaded(
+    tmp_path: Path, kind: str
+) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=f"does not support the model type {kind}; use a model like Llama"):
+        TransformersEngine(tmp_path)
 
 
 def test_greedy_equals_transformers_generate(tiny: Path) -> None:
