@@ -43,7 +43,8 @@ def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device
     recipe's; rank, alpha and targets must match the recipe.
 
     Raises:
-        UserError: the model does not exist, or its adapter differs from the recipe in rank, alpha or targets.
+        UserError: the model does not exist, or its adapter differs from the recipe in rank, alpha or targets, or is no
+            plain LoRA.
     """
     bfloat16 = bfloat16_for(spec, device.partition(":")[0])
     half = bfloat16 and spec.deepspeed is not None
@@ -66,6 +67,9 @@ def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device
     for key, field, value in (("r", "rank", spec.lora.rank), ("lora_alpha", "alpha", spec.lora.alpha)):
         if adapter[key] != value:
             raise UserError(f"model {name}: an adapter of {field} {adapter[key]}, but lora.{field} is {value}")
+    for key in ("use_rslora", "use_dora", "alpha_pattern", "rank_pattern"):
+        if adapter.get(key):
+            raise UserError(f"model {name}: an adapter with {key} cannot be trained further; merge it into its base")
     policy = get_peft_model(load_model(adapter["base_model_name_or_path"], **place), settings)
     weights = load_file(path / "adapter_model.safetensors")
     # Compare the adapted modules, not the names in the file: peft saves all-linear as a list of names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,19 @@ def test_an_adapter_of_other_settings_is_refused(
     load_policy(tiny_model, TrainSpec(lora=lora), attention="packed").save_pretrained(tmp_path)
     with pytest.raises(UserError, match=says):
         load_policy(tmp_path, TrainSpec(lora=lora.model_copy(update=change)), attention="packed")
+
+
+@pytest.mark.parametrize(
+    "change", [{"use_rslora": True}, {"use_dora": True}, {"alpha_pattern": {"q_proj": 4}}, {"rank_pattern": {"q": 4}}]
+)
+def test_adapter_that_is_no_plain_lora_is_refused(tiny_model: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    """Its scale would be another in training than in sampling."""
+    lora = LoraSpec(rank=2)
+    load_policy(tiny_model, TrainSpec(lora=lora), attention="packed").save_pretrained(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(UserError, match=f"an adapter with {next(iter(change))} cannot be trained further; merge it"):
+        load_policy(tmp_path, TrainSpec(lora=lora), attention="packed")
 
 
 def test_loaded_adapter_is_unchanged_under_the_recipes_dropout(tiny_model: Path, tmp_path: Path) -> None:
