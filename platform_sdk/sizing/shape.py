@@ -65,5 +65,5 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 def parameters_in_name(model: str) -> float | None:
     """Return the number of parameters in a model's name (``Qwen2.5-7B-Instruct``: 7e9), or None."""
-    found = _IN_NAME.findall(model)
-    return float(found[-1][0]) * _UNITS[found[-1][1].upper()] if found else None
+    sizes = [float(number) * _UNITS[unit.upper()] for number, unit in _IN_NAME.findall(model)]
+    return max(sizes, default=None)  # "-1M" may also be the length of the context
