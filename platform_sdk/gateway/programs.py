@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -168,19 +169,26 @@ class Attempt:
         return Ended("answered" if last else "no_answer", status, complained, last)
 
     def _request(self) -> Ended:
+        return asyncio.run(self._requested())
+
+    async def _requested(self) -> Ended:
         program, body = self._program, bytearray()
         asked = {**self._question, **{name.lower(): value for name, value in addresses(self._session).items()}}
-        deadline = time.monotonic() + program.seconds
         try:
-            with httpx.stream("POST", program.url, json=asked, timeout=program.seconds, trust_env=False) as response:
-                for chunk in response.iter_bytes():
+            # A timeout of httpx limits each read, but not the whole response.
+            async with (
+                asyncio.timeout(program.seconds),
+                httpx.AsyncClient(timeout=None, trust_env=False) as client,
+                client.stream("POST", program.url, json=asked) as response,
+            ):
+                async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > program.output_bytes:
                         return Ended("limit", None, f"the response has more than {program.output_bytes} bytes")
-                    if time.monotonic() > deadline or self._stopped.is_set():
-                        return Ended("timeout", None, f"no whole response after {program.seconds:g} seconds")
-        except httpx.TimeoutException:
-            return Ended("timeout", None, f"no response after {program.seconds:g} seconds")
+                    if self._stopped.is_set():
+                        return Ended("timeout", None, "the attempt was stopped")
+        except TimeoutError:
+            return Ended("timeout", None, f"no whole response after {program.seconds:g} seconds")
         text = body.decode(errors="replace").strip()
         if response.status_code != 200:
             return Ended("error", None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")

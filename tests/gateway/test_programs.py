@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -215,6 +216,25 @@ def test_service_is_asked_over_http(status: int, body: bytes, delay: float, outc
     assert (request.method, request.path) == ("POST", "/answer")
     assert request.json()["question"] == QUESTION["question"]
     assert request.json()["openai_base_url"] == session.base_url
+
+
+def test_service_that_answers_slowly_bit_by_bit_ends_at_the_time_of_an_attempt(session: Session) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        connection = server.accept()[0]
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            for part in [b"HTTP/1.1 200 OK\r\nX: ", *[b"a"] * 20, b"\r\nContent-Length: 0\r\n\r\n"]:
+                connection.sendall(part)
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    end = ended(session, Program(url=f"http://127.0.0.1:{server.getsockname()[1]}/", seconds=0.3))
+    thread.join()
+    server.close()
+    assert (end.outcome, end.stderr) == ("timeout", "no whole response after 0.3 seconds")
 
 
 def test_service_that_is_not_there_is_an_outcome(session: Session) -> None:
