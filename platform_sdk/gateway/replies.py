@@ -69,13 +69,16 @@ def tool_calls(reply: Message) -> list[dict[str, Any]]:
 
 
 def token_logprobs(call: SampledCall, tokenizer: Any) -> list[dict[str, Any]]:
-    """Return the log-probabilities of the sampled tokens."""
+    """Return the log-probabilities of the sampled tokens; ``bytes`` is null for a part of a character."""
     assert call.completion is not None
     texts = [str(tokenizer.decode([id], skip_special_tokens=False)) for id in call.completion.token_ids]
     return [
-        {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
+        {
+            "token": text, "logprob": value, "bytes": None if "\ufffd" in text else list(text.encode()),
+            "top_logprobs": [],
+        }
         for text, value in zip(texts, call.completion.logprobs, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def chat_chunks(whole: dict[str, Any], *, with_usage: bool) -> Iterator[str]:

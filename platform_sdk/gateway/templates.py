@@ -12,7 +12,7 @@ from platform_sdk.display import encodable, shortened
 from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.tool_calls import FORMATS, ToolFormat
-from platform_sdk.sampling.dialogue import after_opened_thoughts
+from platform_sdk.sampling.dialogue import continued, opened
 from platform_sdk.sampling.engine import Completion
 from platform_sdk.sampling.special_tokens import as_text, encode, special_tokens
 
@@ -85,9 +85,7 @@ class ChatTemplate:
         """
         calls = self.format.write([self._call_as_text(call) for call in reply.calls]) if self.format else ""
         text = "\n".join(part for part in (self._as_text(reply.content), calls) if part)
-        if opened(prompt):
-            text = after_opened_thoughts(text)
-        ids = self.encode(text) + ([] if cut else [self.end])
+        ids = self.encode(continued(opened(prompt), text)) + ([] if cut else [self.end])
         return Completion(id, tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
 
     def _as_text(self, values: Any) -> Any:
@@ -134,9 +132,3 @@ class ChatTemplate:
         if not thoughts + visible:
             return message, (written,)
         return message, (f"{thoughts}{visible}\n{written}", f"{thoughts}{visible}{written}")
-
-
-def opened(prompt: str) -> str:
-    """Return the tag of thoughts at the end of a prompt, with the blanks after it; empty if there is none."""
-    bare = prompt.rstrip()
-    return prompt[len(bare) - len(_OPENED) :] if bare.endswith(_OPENED) else ""

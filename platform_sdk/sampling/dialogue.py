@@ -18,7 +18,7 @@ from platform_sdk.records import Evidence, RecordedCall, Trajectory, Turn, searc
 from platform_sdk.sampling.engine import Completion
 from platform_sdk.sampling.special_tokens import as_text, encode, special_tokens
 
-_THOUGHTS = "<think>"
+_THOUGHTS, _CLOSED = "<think>", "</think>"
 _OPENED = 8  # number of a prompt's last tokens that are searched for it
 _SAID, _TOLD = "\u0001said\u0001", "\u0001told\u0001"
 
@@ -70,7 +70,7 @@ class Dialogue:
 
         If the chat template opens a reasoning model's thoughts, the text includes that tag.
         """
-        start, thinking = len(self.token_ids), self._opens_thoughts()
+        start, thinking = len(self.token_ids), bool(self._opened())
         self.token_ids += completion.token_ids
         self.mask += [1] * len(completion.token_ids)
         self.logprobs += completion.logprobs
@@ -86,16 +86,14 @@ class Dialogue:
 
     def recite(self, text: str) -> None:
         """Append an agent turn that was not sampled; the dialogue then has no log-probabilities."""
-        if self._opens_thoughts():
-            text = after_opened_thoughts(text)
+        text = continued(self._opened(), text)
         said = (*encode(self.tokenizer, as_text(self.tokenizer, text)), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True
 
-    def _opens_thoughts(self) -> bool:
-        """Return True if the dialogue's text ends with the tag that opens a reasoning model's thoughts."""
-        end = str(self.tokenizer.decode(self.token_ids[-_OPENED:], skip_special_tokens=False))
-        return end.rstrip().endswith(_THOUGHTS)
+    def _opened(self) -> str:
+        """Return the tag with which the dialogue's text opens a reasoning model's thoughts (see ``opened``)."""
+        return opened(str(self.tokenizer.decode(self.token_ids[-_OPENED:], skip_special_tokens=False)))
 
     def note_malformed(self, reason: str) -> None:
         """Mark the agent's last turn as malformed."""
@@ -152,9 +150,22 @@ class Dialogue:
         )
 
 
-def after_opened_thoughts(text: str) -> str:
-    """Return a reply that was not sampled as the continuation of a prompt that has opened the thoughts' tag."""
-    return text.removeprefix(_THOUGHTS) if text.startswith(_THOUGHTS) else f"</think>\n\n{text}"
+def opened(prompt: str) -> str:
+    """Return the tag of thoughts at the end of a prompt, with the blanks after it; empty if there is none."""
+    bare = prompt.rstrip()
+    return prompt[len(bare) - len(_THOUGHTS) :] if bare.endswith(_THOUGHTS) else ""
+
+
+def continued(tag: str, text: str) -> str:
+    """Return a reply that was not sampled as the continuation of a prompt with the tag ``opened(prompt)``.
+
+    A server without a reasoning parser returns only the end of the thoughts' tag if its template opens it.
+    """
+    if not tag:
+        return text
+    if text.startswith(_THOUGHTS):
+        return text.removeprefix(tag if text.startswith(tag) else _THOUGHTS)
+    return text if _CLOSED in text else f"{_CLOSED}\n\n{text}"
 
 
 def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:

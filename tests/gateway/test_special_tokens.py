@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.gateway.messages import FunctionCall, Message
+from platform_sdk.gateway.replies import token_logprobs
 from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import Completion
@@ -79,6 +80,32 @@ def test_reply_of_another_model_has_no_special_token_but_its_end(name: str) -> N
     said = template.text(written, prompt)
     assert said.count(spelled(name)) == 2 + len(calls)
     assert said.startswith("<think>\n")
+
+
+@pytest.mark.parametrize(
+    ("reply", "written"),
+    [
+        ("<think>\nIt is Ida.\n</think>\n\nIda", "It is Ida.\n</think>\n\nIda"),
+        ("It is Ida.\n</think>\n\nIda", "It is Ida.\n</think>\n\nIda"),
+        ("Ida", "</think>\n\nIda"),
+    ],
+)
+def test_reply_of_another_model_continues_the_thoughts_that_the_prompt_opens(reply: str, written: str) -> None:
+    """A server without a reasoning parser returns thoughts without the tag that its own template opened."""
+    plain = tokenizer("qwen3")
+    prompt = "<|im_start|>assistant\n<think>\n"
+    completion = ChatTemplate(plain).recited("a", prompt, Message("assistant", reply), cut=False)
+    assert plain.decode(completion.token_ids) == f"{written}<|im_end|>"
+
+
+def test_log_probability_of_a_part_of_a_character_has_no_bytes() -> None:
+    session, plain = session_of("qwen2_5"), tokenizer("qwen2_5")
+    program = Program("qwen2_5", session, [])
+    call, event, future = program.ask([{"role": "user", "content": "Who?"}])
+    program.answer(call, event, future, plain("Ida \U0001f9d9", add_special_tokens=False)["input_ids"], True)
+    found = [entry["bytes"] for entry in token_logprobs(call, plain)]
+    assert found[0] == list(b"I") or found[0] == list(b"Ida")
+    assert None in found
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,7 +62,11 @@ def test_thoughts_that_the_chat_template_opens_belong_to_the_turns_text() -> Non
 
 @pytest.mark.parametrize(
     ("recited", "text"),
-    [("<think>So.</think>x", "<think>So.</think>x"), ("x", "<think></think>\n\nx")],
+    [
+        ("<think>So.</think>x", "<think>So.</think>x"),
+        ("So.</think>x", "<think>So.</think>x"),
+        ("x", "<think></think>\n\nx"),
+    ],
 )
 def test_recited_turn_continues_the_thoughts_that_the_chat_template_opens(recited: str, text: str) -> None:
     tokenizer = character_tokenizer()
