@@ -92,5 +92,10 @@ def led_to(query: str, calls: Sequence[SampledCall]) -> SampledCall | None:
 
 def place_in_reply(search: Search) -> int:
     """Return the position of a search's query in the reply that led to it, so that parallel searches have an order."""
-    place = -1 if search.after is None else search.after.text.find(search.query)
-    return place if place >= 0 else sys.maxsize
+    call = search.after
+    if call is None:
+        return sys.maxsize
+    # JSON escapes quotes in a query; then find the arguments of the function call that has the query.
+    calls = call.reply.calls if call.reply else ()
+    parts = (search.query, *(each.arguments for each in calls if search.query in queries_of(each)))
+    return next((place for part in parts if (place := call.text.find(part)) >= 0), sys.maxsize)

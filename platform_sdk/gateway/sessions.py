@@ -63,10 +63,6 @@ class Session:
         self._given = given
         self._open = self._asked = self._sampled = self._searched = self._results = 0
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def enter(self) -> None:
         """Count a request in progress.
 
@@ -105,7 +101,7 @@ class Session:
         Raises:
             Refusal: the session has ended or reached a bound, or the prompt is too long.
         """
-        return self._asked_for(lambda: self._threads.ask(messages, tools, stop), parse, turn)
+        return self._asked_for(lambda: self._threads.ask(messages, tools, stop, turn), parse, turn)
 
     def ask_text(
         self, prompt: str | Sequence[int], stop: tuple[str, ...], *, turn: str | int | None = None
@@ -115,7 +111,7 @@ class Session:
         Raises:
             Refusal: as ``ask``.
         """
-        return self._asked_for(lambda: self._threads.ask_text(prompt, stop), False, turn)
+        return self._asked_for(lambda: self._threads.ask_text(prompt, stop, turn), False, turn)
 
     def _asked_for(
         self, register: Callable[[], SampledCall], parse: bool, turn: str | int | None
@@ -123,7 +119,6 @@ class Session:
         with self._lock:
             self._check_bounds()
             call = register()
-            call.turn = turn
             if not 0 < len(call.token_ids) < self.max_model_len:
                 self._threads.forget(call)
                 if not call.token_ids:
@@ -237,13 +232,13 @@ class Session:
     def main_first(self, main: str | None = None) -> tuple[Thread, ...]:
         """Return the threads, first the thread that has the call ``main``, else the longest.
 
-        The others follow by the names of their first calls, then by length.
+        The others follow by the names of their first calls, numbers in them by value, then by length.
         """
         threads = self.threads
         named = re.split("[-_]", main)[-1] if main else None
         first = next((thread for thread in threads if any(call.id == named for call in thread.calls)), None)
         first = first or next(iter(threads), None)
-        others = sorted((thread for thread in threads if thread is not first), key=lambda thread: thread.name)
+        others = sorted((thread for thread in threads if thread is not first), key=_by_name)
         return () if first is None else (first, *others)
 
     def trajectories(self, main: str | None = None) -> tuple[Trajectory, ...]:
@@ -262,6 +257,11 @@ class Session:
             )
             for place, thread in enumerate(threads)
         )  # fmt: skip
+
+
+def _by_name(thread: Thread) -> list[str | int]:
+    """Return a key that sorts threads by name, numbers in it by value: 2.0 before 10.0."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", thread.name))]
 
 
 def _set(future: Future[Any], value: Any) -> None:

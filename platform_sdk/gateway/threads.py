@@ -16,8 +16,9 @@ from typing import Any
 
 from platform_sdk.gateway.events import Reason
 from platform_sdk.gateway.messages import FunctionCall, Message, digest, prefix_digests
-from platform_sdk.gateway.templates import ChatTemplate, opened
+from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.records import is_recordable
+from platform_sdk.sampling.dialogue import opened
 from platform_sdk.sampling.engine import Completion
 
 
@@ -26,7 +27,8 @@ class SampledCall:
     """One call: its messages, prompt and, after the engine's answer, the sampled tokens.
 
     Attributes:
-        id: digest of the prompt and of how often the session sent it before; the order of calls does not change it.
+        id: digest of the prompt, of its name, and of how often the session sent both before; the order of calls with
+            different prompts or names does not change it.
         parent: the call that it continues; None for the first call of a thread.
         skeleton: the rendered prompt, with placeholders for replies sampled in this thread.
         placeholders: these replies' placeholders by position.
@@ -105,7 +107,11 @@ class Threads:
     _after: dict[str, SampledCall] = field(default_factory=dict)
 
     def ask(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], stop: Sequence[str] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]],
+        stop: Sequence[str] = (),
+        turn: str | int | None = None,
     ) -> SampledCall:
         """Register a call and return it with its prompt's tokens.
 
@@ -121,13 +127,15 @@ class Threads:
             call = SampledCall(
                 "", tuple(messages), tuple(tools), ids, None, skeleton, {}, prefixes, rewritten=earlier is not None
             )
-        return self._registered(call, stop)
+        return self._registered(call, stop, turn)
 
     def forget(self, call: SampledCall) -> None:
         """Forget a call that gets no answer: a prompt may be large."""
         self.calls.remove(call)
 
-    def ask_text(self, prompt: str | Sequence[int], stop: Sequence[str] = ()) -> SampledCall:
+    def ask_text(
+        self, prompt: str | Sequence[int], stop: Sequence[str] = (), turn: str | int | None = None
+    ) -> SampledCall:
         """Register a call whose prompt is plain text or tokens; no chat template applies.
 
         A prompt that begins with an earlier call's prompt and reply continues the call, unless the reply ended with an
@@ -154,15 +162,15 @@ class Threads:
             messages = (*earlier.messages, earlier.reply, Message("user", rest))
         parent, prefix = earlier if joined else None, digest("text", text)
         return self._registered(
-            SampledCall("", messages, (), ids, parent, text, {}, [prefix], rewritten=False, plain=True), stop
+            SampledCall("", messages, (), ids, parent, text, {}, [prefix], rewritten=False, plain=True), stop, turn
         )
 
     def _ended(self, call: SampledCall) -> bool:
         return call.completion is not None and self.template.ends(call.completion)
 
-    def _registered(self, call: SampledCall, stop: Sequence[str]) -> SampledCall:
-        call.stop = tuple(stop)
-        key = digest(call.token_ids, list(stop))
+    def _registered(self, call: SampledCall, stop: Sequence[str], turn: str | int | None) -> SampledCall:
+        call.stop, call.turn = tuple(stop), turn
+        key = digest(call.token_ids, list(stop), *(() if turn is None else (turn,)))
         call.id = digest(self.seed, key, self._times[key])[:24]
         self._times[key] += 1
         self.calls.append(call)

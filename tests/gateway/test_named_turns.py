@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,13 +16,18 @@ from platform_sdk.gateway.sessions import Session
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import Completion
 from platform_sdk.sampling.seeds import seed_of
-from tests.gateway.templates import tokenizer
+from tests.gateway.templates import TOOLS, tokenizer
 
 
 def spoken(session: Session, text: str, *messages: str, turn: str | int | None = None) -> int:
     """Let the policy say a text after alternating messages of user and assistant; return the call's seed."""
     sent = tuple(Message(("user", "assistant")[place % 2], each) for place, each in enumerate(messages))
     session.ask(sent, (), (), turn=turn)
+    return answered(session, text)
+
+
+def answered(session: Session, text: str) -> int:
+    """Answer the waiting call with a text; return the call's seed."""
     event = session.inbox.take()
     assert isinstance(event, CompletionAsked)
     encode = tokenizer("qwen2_5")
@@ -59,6 +65,43 @@ def test_other_threads_are_in_the_order_of_their_names(session: Session) -> None
     spoken(session, "a little longer than the others", "a", turn="0.0")
     openings = [each.turns[0].text for each in session.trajectories()]
     assert openings == ["main", "a", "b", "c"]
+
+
+def test_numbers_in_names_are_ordered_by_value(session: Session) -> None:
+    spoken(session, "the longest of all replies in this session", "main")
+    for turn in ("10.0", 2, "2.10", "2.9", "b", "0.1"):
+        spoken(session, "short", f"of {turn}", turn=turn)
+    openings = [each.turns[0].text for each in session.trajectories()]
+    assert openings == ["main", "of 0.1", "of 2", "of 2.9", "of 2.10", "of 10.0", "of b"]
+
+
+def test_trajectories_do_not_depend_on_the_order_of_named_calls(hermes: Gateway) -> None:
+    """Equal prompts with replies of equal length: the names distinguish them."""
+    for number in range(5):
+        turns = [f"{number}a", f"{number}b"]
+        texts = dict(zip(turns, ("alpha", "omega"), strict=True))
+        found = []
+        for order in (turns, turns[::-1]):
+            session = hermes.open(seed=1, name="Q#0")
+            for turn in order:
+                spoken(session, texts[turn], "Answer .", turn=turn)
+            found.append([each.turns[-1].text for each in session.trajectories()])
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("queries", [["film A", "film B"], ['"film A"', '"film B"'], ["Zoë", "Amélie"]])
+def test_parallel_searches_are_in_the_order_of_their_calls(hermes: Gateway, queries: list[str]) -> None:
+    """JSON escapes quotes and other letters in the queries of a reply."""
+    call = '<tool_call>\n{"name": "find", "arguments": %s}\n</tool_call>'
+    reply = "\n".join(call % json.dumps({"query": query}) for query in queries)
+    for order in (queries, queries[::-1]):
+        session = hermes.open(seed=1, name="Q#0")
+        session.ask((Message("user", "Who ?"),), tuple(TOOLS), ())
+        answered(session, reply)
+        for query in order:
+            searched(session, query, f"text of {query}")
+        [each] = session.trajectories()
+        assert [item.id for turn in each.turns for item in turn.evidence] == [f"text of {query}" for query in queries]
 
 
 @pytest.mark.parametrize("turn", [1.5, True, [], {}, "x" * 101, 10**200])
