@@ -49,8 +49,6 @@ def search_arguments(body: dict[str, Any]) -> tuple[str, int]:
         raise Refusal(400, "query must be a text that is not empty", "query")
     if len(query) > MAX_CHARACTERS:
         raise Refusal(400, f"query has {len(query)} characters; send at most {MAX_CHARACTERS}", "query")
-    if any("\ud800" <= each <= "\udfff" for each in query):  # MCP's own parser lets it through
-        raise Refusal(400, "query has half of a character (a lone surrogate)", "query")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS:
         raise Refusal(400, f"k must be a whole number from 1 to {MAX_RESULTS}", "k")
     if unknown := set(body) - {"query", "k"}:

@@ -20,9 +20,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "functions": (None, []), "function_call": (None,), "verbosity": (None,), "web_search_options": (None,),
     "tool_choice": (None, "auto", "none"), "echo": _NOTHING, "suffix": (None, ""), "logprobs": (None,),
 }  # fmt: skip
-"""Parameters that the gateway accepts only with values that have no effect."""
+"""Parameters that the gateway accepts only with values that have no effect on sampling. With ``tool_choice: none``,
+calls of functions in a reply stay text."""
 INERT = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-"""Parameters that change no token anywhere."""
+"""Parameters that change no token, except ``metadata.hopforge_turn`` (see ``turn_of``)."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 OVERRIDDEN = frozenset({*_SAMPLING, *_LENGTHS, "seed", "model"})

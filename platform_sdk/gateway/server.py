@@ -43,6 +43,7 @@ from platform_sdk.sampling.engine import SamplingParams
 Endpoint = Callable[[Session, Any], Awaitable[Response]]
 _ENDPOINTS = "POST /v1/chat/completions, /v1/completions, /v1/responses, /search or /mcp, or GET /v1/models"
 _START_SECONDS = 30
+_HOST = "127.0.0.1"
 
 
 class Gateway:
@@ -52,21 +53,19 @@ class Gateway:
         tokenizer: the policy's tokenizer with its chat template.
         max_model_len: maximum number of tokens of prompt and completion together.
         defaults: the recipe's sampling parameters; ``stop`` and ``seed`` come from each call.
-        host: address to bind to.
         connections: maximum number of connections of all sessions together; see ``Connections``.
     """
 
     def __init__(
-        self, tokenizer: Any, max_model_len: int, defaults: SamplingParams, *, host: str = "127.0.0.1",
-        connections: int = CONNECTIONS,
-    ) -> None:  # fmt: skip
+        self, tokenizer: Any, max_model_len: int, defaults: SamplingParams, *, connections: int = CONNECTIONS
+    ) -> None:
         self.template = ChatTemplate(tokenizer)
         self.max_model_len, self.defaults = max_model_len, defaults
         self._sessions: dict[str, Session] = {}
-        self._socket = socket.create_server((host, 0), backlog=256)
+        self._socket = socket.create_server((_HOST, 0), backlog=256)
         # asyncio leaves it out for such sockets; without it, a reply waits 40 ms for the acknowledgement of its head.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
+        self.url = f"http://{_HOST}:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.application(), log_level="error", access_log=False, ws="none", lifespan="on",

@@ -13,7 +13,7 @@ from platform_sdk.graph.chunks import Chunk
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.records import Source
 from platform_sdk.sampling.dialogue import Dialogue
-from platform_sdk.sampling.engine import SamplingEngine, SamplingParams, generate
+from platform_sdk.sampling.engine import SamplingEngine, SamplingParams
 
 VERSION = 2
 FIELD, END = "<|>", "<done>"
@@ -50,7 +50,7 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
                 f"{max_tokens} exceed the model's {engine.max_model_len}; lower graph.chunk_tokens or graph.max_tokens"
             )
     for _ in range(passes + 1):
-        completions = generate(engine, [dialogues[i].token_ids for i in asked], params)
+        completions = engine.generate([dialogues[i].token_ids for i in asked], params)
         said = [dialogues[i].hear(completion) for i, completion in zip(asked, completions, strict=True)]
         for i, text, completion in zip(asked, said, completions, strict=True):
             cut = completion.finish == "length" and not text.endswith(END)

@@ -171,24 +171,17 @@ class SamplingEngine(ABC):
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
-        """Sample a completion for every prompt (see ``generate``)."""
-        return generate(self, prompts, params)
-
-
-def generate(
-    engine: SamplingEngine, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-) -> list[Completion]:
-    """Sample one completion per prompt, in order; ``params`` is one for all prompts, or one for each."""
-    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-    requests = [
-        Request(f"generate-{next(_NUMBERS)}", tuple(prompt), one) for prompt, one in zip(prompts, each, strict=True)
-    ]
-    for request in requests:
-        engine.submit(request)
-    done: dict[str, Completion] = {}
-    while len(done) < len(requests):
-        done.update((completion.id, completion) for completion in engine.step())
-    return [done[request.id] for request in requests]
+        """Sample one completion per prompt, in order; ``params`` is one for all prompts, or one for each."""
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        requests = [
+            Request(f"generate-{next(_NUMBERS)}", tuple(prompt), one) for prompt, one in zip(prompts, each, strict=True)
+        ]
+        for request in requests:
+            self.submit(request)
+        done: dict[str, Completion] = {}
+        while len(done) < len(requests):
+            done.update((completion.id, completion) for completion in self.step())
+        return [done[request.id] for request in requests]
 
 
 _NUMBERS = count()

@@ -18,7 +18,7 @@ from platform_sdk.training.examples import examples_of
 from platform_sdk.training.run import TrainResult, train
 
 STEPS = "steps.jsonl"
-# Fields of a log entry that are not its figures, or that differ when a step is repeated.
+# Fields of a log entry that are not figures, and the step's duration.
 _LEFT_OUT = frozenset({"step", "epoch", "seconds"})
 
 logger = logging.getLogger(__name__)

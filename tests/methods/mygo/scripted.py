@@ -9,7 +9,7 @@ from typing import Any, Literal
 from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.records import Evidence, Question
-from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
+from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine
 from platform_sdk.sampling.rollout import SearchRequest
 
 TOKENIZER = build_tokenizer(1024)
@@ -25,6 +25,7 @@ class Scripted:
     since no real policy misbehaves on demand. It finishes requests in random order."""
 
     weight_version = "scripted"
+    generate = SamplingEngine.generate
 
     def __init__(
         self,
