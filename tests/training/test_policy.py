@@ -97,7 +97,7 @@ def test_an_adapter_of_other_settings_is_refused(
     "change", [{"use_rslora": True}, {"use_dora": True}, {"alpha_pattern": {"q_proj": 4}}, {"rank_pattern": {"q": 4}}]
 )
 def test_adapter_that_is_no_plain_lora_is_refused(tiny_model: Path, tmp_path: Path, change: dict[str, object]) -> None:
-    """Its scale would be another in training than in sampling."""
+    """Training and sampling would scale the adapter differently."""
     lora = LoraSpec(rank=2)
     load_policy(tiny_model, TrainSpec(lora=lora), attention="packed").save_pretrained(tmp_path)
     file = tmp_path / "adapter_config.json"
