@@ -17,6 +17,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.questions import load_questions
+from platform_sdk.display import encodable
 from platform_sdk.files import expanded, read_model, read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
@@ -92,7 +93,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
             "triples": len(dataset.triples.triples),
             "skipped": len(dataset.skipped),
         },
-        skipped=dataset.skipped,
+        skipped=tuple(map(encodable, dataset.skipped)),
     )
     write_text(marker, prepared.model_dump_json(indent=2) + "\n")
     return prepared

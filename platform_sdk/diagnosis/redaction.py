@@ -13,9 +13,11 @@ from platform_sdk.credentials import without_credentials
 M = TypeVar("M", bound=BaseModel)
 
 HIDDEN = "***"
-_BEARER = re.compile(r"(?i)(\bbearer|authorization[\"']?\s*[:=]\s*[\"']?basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_BEARER = re.compile(r"(?i)(\bbearer|authorization[\"']?\s*[:=,]\s*b?[\"']?basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _ASSIGNED = re.compile(
-    r"(?i)((?:token(?!s|iz)|password|passwd|secret|api[_-]?key|access[_-]?key|credential)[\w-]*+[\"']?\s*[=:]\s*[\"']?)"
+    # A number or a sentence after "tokens" is no secret, nor is what follows "tokenizer".
+    r"(?i)((?:token(?!iz|s[\"']?\s*(?::\s|[=:]\s*\d+\b))|password|passwd|secret|api[_-]?key|access[_-]?key|credential)"
+    r"[\w-]*+[\"']?\s*[=:]\s*[\"']?)"
     r"(?!\*\*\*)[^\s\"',;)}]+"
 )
 _TOKENS = re.compile(

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import PARALLEL, EngineSpec
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.evaluator import EvaluationResult
 from platform_sdk.files import read_model
@@ -149,7 +149,7 @@ class _SharedStep(MethodStep[T]):
         if seen and engine.gpus_each > seen:
             raise UserError(
                 f"sampling.engine.extra: an engine takes {engine.gpus_each} GPUs, but torch sees {seen}; lower "
-                "tensor_parallel_size"
+                f"{' or '.join(name for name in PARALLEL if name in engine.extra)}"
             )
         count = engine.processes or max(seen // engine.gpus_each, 1)
         if seen and count * engine.gpus_each > seen:

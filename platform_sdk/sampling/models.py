@@ -143,12 +143,18 @@ def _loaded(path: Path, dtype: str, device: str, attention: str | None) -> PreTr
 
 
 def load_config(name: str | Path) -> PreTrainedConfig:
-    """Read a model's configuration; for a LoRA adapter, the base's."""
-    from transformers import AutoConfig
+    """Read a model's configuration; for a LoRA adapter, the base's.
+
+    Of a configuration of several parts, the text's if AutoModelForCausalLM loads this part alone.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     path = base_of(name)
     try:
-        return AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path)
+        text = config.sub_configs.get("text_config")
+        model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None) if text else None
+        return config.get_text_config() if text and getattr(model, "config_class", None) is text else config
     except Exception as error:  # transformers raises many kinds for a damaged file
         reason = shortened(str(error), 500)
         raise UserError(f"model {path}: its configuration cannot be read ({reason}); {REMEDY}") from error

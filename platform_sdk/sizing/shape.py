@@ -65,5 +65,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 def parameters_in_name(model: str) -> float | None:
     """Return the number of parameters in a model's name (``Qwen2.5-7B-Instruct``: 7e9), or None."""
-    sizes = [float(number) * _UNITS[unit.upper()] for number, unit in _IN_NAME.findall(model)]
-    return max(sizes, default=None)  # "-1M" may also be the length of the context
+    for part in reversed(model.split("/")):  # a folder's name may have the size of another model
+        if sizes := [float(number) * _UNITS[unit.upper()] for number, unit in _IN_NAME.findall(part)]:
+            return max(sizes)  # "-1M" may also be the length of the context
+    return None

@@ -77,7 +77,12 @@ def test_no_part_of_a_secret_that_begins_with_another_is_shown(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     "text",
-    ["sampling.max_tokens: Input should be greater than 1", "the basic authentication failed", "tokenizer: gpt2"],
+    [
+        "sampling.max_tokens: Input should be greater than 1",
+        "the basic authentication failed",
+        "tokenizer: gpt2",
+        "max_tokens=5",
+    ],
 )
 def test_words_that_are_no_secrets_are_shown(text: str) -> None:
     assert without_secrets(text) == text
@@ -86,7 +91,9 @@ def test_words_that_are_no_secrets_are_shown(text: str) -> None:
 @pytest.mark.parametrize(
     "secret",
     ["hf_abcdefghijklmnop", "https://user:pass12345@host/x", "Authorization: Bearer abcdef123456",
-     "authorization: Basic abcdef123456", "MLFLOW_TRACKING_PASSWORD=sesame99", '"api_key": "k-12345678"',
+     "authorization: Basic abcdef123456", "MLFLOW_TRACKING_PASSWORD=sesame99",
+     "(b'authorization', b'Basic abcdef123456')", "API_TOKENS=abcdef123456", '"tokenSigningKey": "abcdef123456"',
+     '"api_key": "k-12345678"',
      "AKIAABCDEFGHIJKLMNOP"],
 )  # fmt: skip
 def test_secrets_in_facts_are_hidden(secret: str) -> None:

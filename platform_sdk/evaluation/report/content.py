@@ -178,7 +178,7 @@ def _is_phase(folder: Path) -> bool:
 
 
 def _rank(name: str) -> tuple[int, int, str]:
-    """Return a key that sorts phases by time: those without a number (teaching) come before the iterations."""
+    """Return a key that sorts phases: those without a number (teaching) first, then by number, then by name."""
     if name in FIRST_PHASES:
         return FIRST_PHASES.index(name), 0, name
     if name == FINAL:
