@@ -260,8 +260,9 @@ def whole_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
 
 def drop_torn_line(path: Path) -> None:
     """Remove a last line that a kill cut short."""
+    size = path.stat().st_size if path.exists() else 0  # before the lines are read: another process may append one
     _, end = whole_lines(path)
-    if path.exists() and end < path.stat().st_size:
+    if end < size:
         os.truncate(path, end)
 
 

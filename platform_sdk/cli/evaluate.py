@@ -80,7 +80,9 @@ def evaluate(
         if not dry_run:
             opened.require_finished()
         trained = trained_in(opened) if opened.finished else None
-        weights = next((e.digests["weights"] for e in reversed(opened.entries) if "weights" in e.digests), "")
+        digests = [entry.digests for entry in opened.entries]
+        kinds = ("weights", "base_weights")  # trained in the run; of the model that it starts from
+        weights = next((each[kind] for kind in kinds for each in reversed(digests) if kind in each), "")
         # Steps refuse an altered run, so they get the path of its model.
         if reports and (path := trained or _first_model(opened.recipe)):
             model_overrides = [assignment("model", str(path))]

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from platform_sdk.credentials import without_credentials
+from platform_sdk.credentials import strip_credentials, without_credentials
 from platform_sdk.display import printable
 from platform_sdk.errors import UserError
 
@@ -55,14 +55,14 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def say_json(content: Any, *, indent: int | None = None) -> None:
-    """Print a JSON document; all characters but ASCII are escaped, control characters too.
+    """Print a JSON document without passwords in URLs; all characters but ASCII are escaped, control characters too.
 
     Args:
         content: plain values, or a pydantic model, whose infinite numbers become null.
         indent: spaces of a level; without it the document is one line.
     """
     plain = json.loads(content.model_dump_json()) if hasattr(content, "model_dump_json") else content
-    typer.echo(json.dumps(plain, indent=indent))
+    typer.echo(json.dumps(strip_credentials(plain), indent=indent))
 
 
 def text_argument(text: str, what: str) -> str:

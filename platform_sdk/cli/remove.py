@@ -25,8 +25,8 @@ def remove(
 ) -> None:
     """Remove a finished run's files, or a whole run, so that hopforge verify does not name them as missing.
 
-    The log first gets an entry with the digest, the name and the reason; without it nothing is removed. Only the run
-    directory is changed, MLflow is not.
+    The log first gets an entry with the name, the reason and, for files, their digest; without it nothing is removed.
+    Only the run directory is changed, MLflow is not.
     """
     from platform_sdk.errors import UserError
     from platform_sdk.execution.lock import locked

@@ -38,8 +38,8 @@ def reproduce(
 
     The digests of data, index, rollouts, selections, weights and scores are compared. At a difference, the first step
     that differs is named, and what differed when the two runs began: hopforge's source, Python, packages, machine, the
-    datasets' files. The same command resumes a stopped reproduction. The exit status is 0 if all steps are equal, else
-    1.
+    datasets' files. The same command resumes a stopped reproduction. The exit status is 0 if all steps are equal, 1
+    if a step differs, and 2 if the command fails.
     """
     from platform_sdk.config.pipeline import check_shipped
     from platform_sdk.config.recipe import load_recipe

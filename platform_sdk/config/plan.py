@@ -39,7 +39,7 @@ def make_plan(pipeline: Pipeline, values: Mapping[str, Any], *, at_least: int = 
         place = unroller.places.get(cycle[0], ("steps",))
         unroller.problem(place, f"the steps wait for each other: {', '.join(cycle)}")
     problems = list(dict.fromkeys(unroller.wiring.problems))
-    return (Plan() if problems else Plan(_ordered(unroller.tasks), tuple(unroller.groups))), problems
+    return (Plan() if problems else Plan(ordered(unroller.tasks), tuple(unroller.groups))), problems
 
 
 class _Unroller:
@@ -229,7 +229,7 @@ def grouped(tasks: Mapping[str, Task]) -> dict[str, Task]:
     }
 
 
-def _ordered(tasks: Mapping[str, Task]) -> tuple[Task, ...]:
+def ordered(tasks: Mapping[str, Task]) -> tuple[Task, ...]:
     """Return the tasks in the order they are declared in, but none before one that it needs."""
     done: dict[str, Task] = {}
 

@@ -19,7 +19,7 @@ from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.components import Port, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField
-from platform_sdk.config.plan import make_plan
+from platform_sdk.config.plan import grouped, make_plan, ordered
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import FromTask, Plan
 from platform_sdk.kubeflow.component import IR_TYPES, SDK, Item, Signature, component_ir, container_ir, task_signature
@@ -151,8 +151,9 @@ class _Steps:
         self.signatures: list[Signature] = []
         self.tasks: Item = {}
         self._last_group = ""
-        for id_ in dict.fromkeys(task.group or task.id for task in plan.tasks):
-            self._add(id_)
+        self._before: dict[str, set[str]] = {}  # of each task, all tasks that end before it begins
+        for task in ordered(grouped(self._tasks)):
+            self._add(task.id)
 
     def _add(self, id_: str) -> None:
         group = self._groups.get(id_)
@@ -166,15 +167,15 @@ class _Steps:
         after = {BEGIN, *(task for task, _ in channels.values())}
         if group is not None:
             # A group locks the run directory, so independent groups run one after another.
-            if self._last_group and not any(self._follows(task, self._last_group) for task in after):
+            if self._last_group and self._last_group not in self._all_before(after):
                 after.add(self._last_group)
             self._last_group = id_
+        self._before[id_] = self._all_before(after)
         self.tasks[id_] = _task(id_, common | given, after)
 
-    def _follows(self, task: str, earlier: str) -> bool:
-        """Return True if a task is another one or runs after it."""
-        before = self.tasks.get(task, {}).get("dependentTasks", ())
-        return task == earlier or any(self._follows(one, earlier) for one in before)
+    def _all_before(self, after: set[str]) -> set[str]:
+        """Return these tasks and all that end before them."""
+        return after.union(*(self._before.get(task, ()) for task in after))
 
     def _outputs(self, id_: str) -> dict[str, Port]:
         if id_ not in self._groups:

@@ -137,9 +137,9 @@ def _oldest(workloads: list[Item]) -> datetime | None:
 
 
 def _waits_since(workload: Item) -> datetime:
-    """Return the time of a Workload's creation, or since when it has lost its quota, e.g. to a preemption."""
+    """Return the time of a Workload's creation, or of its last eviction, e.g. by a preemption."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
-    lost = [one.get("lastTransitionTime") for one in conditions if one["type"] == "QuotaReserved"]
+    lost = [one.get("lastTransitionTime") for one in conditions if (one["type"], one["status"]) == ("Evicted", "True")]
     since = next(filter(None, lost), workload["metadata"]["creationTimestamp"])
     return datetime.fromisoformat(since).astimezone(UTC)
 

@@ -95,7 +95,7 @@ def is_delivered(run_dir: Path) -> bool:
 
 def _artifacts_are_there(run_dir: Path) -> bool:
     """Return True if files without a step, such as the report, are unchanged since the end of the run."""
-    # The journal deduplicates events, so its last event may not be the latest state.
+    # Earlier versions recorded no event twice, so the last event may not be the latest state.
     known: dict[Path, set[str]] = {}
     for event in read(run_file(run_dir))[0]:
         if event["event"] == "artifact":

@@ -39,7 +39,9 @@ class Journal:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         drop_torn_line(path)
-        self._latest = {_subject(event): _body(event) for event in read(path)[0]}
+        self._latest: dict[str, str] = {}
+        for event in read(path)[0]:
+            self._latest |= _values(event)
 
     def append(self, event: str, *, at: int | None = None, **fields: Any) -> None:
         """Append an event unless it is already recorded; ``at`` is its time, by default now.
@@ -47,11 +49,11 @@ class Journal:
         Tags, files and the note may return to an earlier value, so they are only compared with their latest value.
         """
         body = strip_credentials({"event": event, **fields})
-        key = _body(body)
-        if event not in STATE_EVENTS and self._latest.get(_subject(body)) == key:
+        values = _values(body)
+        if event not in STATE_EVENTS and values.items() <= self._latest.items():
             return
         append_line(self.path, event_line(time.time_ns() // 1_000_000 if at is None else at, body))
-        self._latest[_subject(body)] = key
+        self._latest |= values
 
 
 def event_line(at: int, body: Event) -> str:
@@ -132,17 +134,14 @@ def all_events(run_dir: Path, *, metrics: bool = True) -> list[Event]:
     return sorted(events, key=lambda event: int(event["time"]))
 
 
-def _subject(event: Event) -> str:
-    """Return the part of an event that stays equal when a later event replaces it; for most events, all of it."""
+def _values(event: Event) -> dict[str, str]:
+    """Return what an event sets, by what a later event may set again; for most events, itself."""
+    body = json.dumps({key: value for key, value in event.items() if key != "time"}, sort_keys=True)
     match event:
         case {"event": "tags", "tags": dict(tags)}:
-            return json.dumps(["tags", *sorted(tags)])
+            return {json.dumps(["tag", name]): json.dumps(value) for name, value in tags.items()}
         case {"event": "artifact", "path": str(path)}:
-            return json.dumps(["artifact", path])
+            return {json.dumps(["artifact", path]): body}
         case {"event": "note"}:
-            return json.dumps(["note"])
-    return _body(event)
-
-
-def _body(event: Event) -> str:
-    return json.dumps({key: value for key, value in event.items() if key != "time"}, sort_keys=True)
+            return {json.dumps(["note"]): body}
+    return {body: body}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
@@ -48,14 +48,14 @@ class Server:
         except ValueError as error:
             raise self._error(UNUSABLE if "@" in uri else str(error)) from error
         self._base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._headers, self._authorization = {"Content-Type": "application/json"}, ""
+        self._headers = {"Content-Type": "application/json"}
         user = unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
         password = unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
         if user:
             token = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._authorization = f"Basic {token}"
+            self._headers["Authorization"] = f"Basic {token}"
         elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip() or _account_token():
-            self._authorization = f"Bearer {bearer}"
+            self._headers["Authorization"] = f"Bearer {bearer}"
         if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
             self._headers["X-MLFLOW-WORKSPACE"] = workspace
 
@@ -73,20 +73,15 @@ class Server:
     def _version(self) -> list[str]:
         """Return the numbers of the server's version; empty if the server does not give one."""
         try:
-            request = self._prepared("/version")
-            with urlopen(request, timeout=TIMEOUT, context=_tls()) as answer:
+            with self._open(Request(f"{self._base}/version", headers=self._headers)) as answer:
                 text = answer.read(LIMIT).decode(errors="replace").strip()
         except (OSError, HTTPException):
             return []
         found = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?\S*", text)
         return [number for number in found.groups() if number] if found else []
 
-    def _prepared(self, path: str, content: bytes | None = None) -> Request:
-        """Return a request. Its credentials are not sent to a host that it is redirected to, e.g. a login page."""
-        request = Request(f"{self._base}{path}", content, self._headers)
-        if self._authorization:
-            request.add_unredirected_header("Authorization", self._authorization)
-        return request
+    def _open(self, request: Request) -> Any:
+        return build_opener(HTTPSHandler(context=_tls()), _Redirects()).open(request, timeout=TIMEOUT)
 
     def workspaces(self) -> set[str]:
         """Return the names of the workspaces that this user may see; none if the server has no workspaces.
@@ -157,9 +152,9 @@ class Server:
     def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()
-        request, tls = self._prepared(f"/api/{path}", content), _tls()
+        request = Request(f"{self._base}/api/{path}", content, self._headers)
         try:
-            with urlopen(request, timeout=TIMEOUT, context=tls) as answer:
+            with self._open(request) as answer:
                 text = answer.read()
         except HTTPError as error:
             message = _message(error)
@@ -198,6 +193,16 @@ def _message(error: HTTPError) -> str:
         return str(json.load(error)["message"])
     except (ValueError, KeyError, TypeError, OSError, HTTPException, RecursionError):
         return ""
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Redirects; another host than the server's, e.g. that of a login page, gets no credentials."""
+
+    def redirect_request(self, req: Request, *rest: Any) -> Request | None:
+        redirected = super().redirect_request(req, *rest)
+        if redirected is not None and urlsplit(redirected.full_url).netloc != urlsplit(req.full_url).netloc:
+            redirected.remove_header("Authorization")
+        return redirected
 
 
 def _tls() -> ssl.SSLContext:

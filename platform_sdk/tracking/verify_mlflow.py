@@ -57,7 +57,7 @@ def check_mlflow(files: FileCheck) -> StoreResult:
             check = StoreCheck(files, store)
             return StoreResult(list(check.findings()), check.versions, check.run_id)
     except AlteredJournal:
-        return StoreResult([Finding(thing=f"{FOLDER}/run.jsonl", kind="altered", found="an event lacks a field")])
+        return StoreResult([Finding(thing=f"{FOLDER}/", kind="altered", found="an event of a journal lacks a field")])
     except (MlflowException, SQLAlchemyError, NotImplementedError, UserError, OSError) as error:
         return StoreResult([Finding(thing=shown, kind="not checkable", found=reason(error))])
 

@@ -130,3 +130,5 @@ def test_json_output_escapes_control_characters(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert shown.isascii()
     assert json.loads(shown) == {"text": "it\x92s a \x85 \x9b31m test\u202e"}
+    say_json({"url": "http://ann:secret@host/"})
+    assert json.loads(capsys.readouterr().out) == {"url": "http://***@host/"}

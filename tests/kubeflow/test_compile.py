@@ -75,6 +75,19 @@ def test_independent_groups_run_one_after_another(tmp_path: Path, cluster: Clust
     assert after == {"begin": set(), "a": {"begin"}, "b": {"begin", "a"}, "last": {"begin", "a"}}
 
 
+def test_groups_whose_steps_alternate_run_in_the_order_of_their_outputs(tmp_path: Path, cluster: ClusterSpec) -> None:
+    head, _, rest = PIPELINE.partition("  - id: make\n")
+    make = rest.partition("  - repeat:")[0]
+    last = rest[rest.index("  - id: last") :].replace("carry.digest", "steps.make-b.outputs.digest")
+    steps = f"  - id: make-a\n    group: a\n{make}  - id: make-b\n    group: b\n{make}"
+    recipe = load_recipe(
+        write_toy(tmp_path, pipeline=head + steps + last.replace("id: last", "id: last\n    group: a"))
+    )
+    tasks = steps_of(compile_recipe(recipe, cluster).specification)
+    after = {name: set(task.get("dependentTasks", ())) for name, task in tasks.items()}
+    assert after == {"begin": set(), "b": {"begin"}, "a": {"begin", "b"}}
+
+
 @pytest.mark.parametrize("iterations", [0, 1, 50])
 def test_number_of_tasks_does_not_depend_on_the_iterations(
     tmp_path: Path, cluster: ClusterSpec, iterations: int

@@ -267,7 +267,13 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     }  # fmt: skip
     assert [team.oldest for team in found.teams] == [None, datetime(2026, 11, 24, 1, tzinfo=UTC)]
     server.objects[f"{KUEUE}/namespaces/search/workloads"] = {
-        "items": [workload("2026-11-20T00:00:00Z", waiting | {"lastTransitionTime": "2026-11-24T02:00:00Z"})]
+        "items": [
+            workload(
+                "2026-11-20T00:00:00Z",
+                waiting | {"lastTransitionTime": "2026-11-24T03:00:00Z"},
+                {"type": "Evicted", "status": "True", "lastTransitionTime": "2026-11-24T02:00:00Z"},
+            )
+        ]
     }
     preempted = read_status(TeamsSpec.model_validate(example()), cluster(server)).teams[1]
     assert preempted.oldest == datetime(2026, 11, 24, 2, tzinfo=UTC), "not the job's age"

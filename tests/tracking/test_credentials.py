@@ -75,6 +75,14 @@ def test_credentials_of_mlflow_are_not_sent_to_another_host_on_a_redirect(monkey
     assert {request.headers["Authorization"] for request in login.received} == {None}
 
 
+def test_credentials_of_mlflow_follow_a_redirect_on_its_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    moved = {"Location": "/new"}
+    with HttpServer(lambda request: (200, {}) if request.path.startswith("/new") else (302, "", moved)) as server:
+        Server(server.url).check()
+    assert {request.headers["Authorization"] for request in server.received} == {f"Bearer {SECRET}"}
+
+
 def test_password_of_a_server_is_not_in_its_errors(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match="refused") as retriever:
         RemoteRetriever(url)

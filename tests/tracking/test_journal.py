@@ -76,6 +76,13 @@ def test_event_that_returns_to_an_earlier_value_is_recorded_again(
     ]  # fmt: skip
 
 
+def test_tag_that_another_event_set_in_between_is_recorded_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    for tags in ({"a": "1", "b": "1"}, {"a": "2"}, {"a": "1", "b": "1"}, {"b": "1"}):
+        Journal(path).append("tags", tags=tags)
+    assert [event["tags"] for event in read(path)[0]] == [{"a": "1", "b": "1"}, {"a": "2"}, {"a": "1", "b": "1"}]
+
+
 def test_damaged_line_is_named_by_its_number_or_from_an_offset_by_the_offset(tmp_path: Path) -> None:
     path = tmp_path / "step.jsonl"
     path.write_text('{"event": "a", "time": 1}\nbad\n')

@@ -313,7 +313,7 @@ def test_event_without_its_fields_is_an_altered_journal_of_a_finished_run_and_of
     journal.write_text(whole)
     start_run(folder / RUN, RECIPE, follow=False)
     journal.write_text(journal.read_text() + line)
-    assert found(folder / RUN) == {("altered", "tracking/run.jsonl")}
+    assert found(folder / RUN) == {("altered", "tracking/")}
 
 
 def test_a_folder_and_a_model_are_verified_by_the_runs_behind_them(folder: Path) -> None:

@@ -22,7 +22,13 @@ OWN_REMEDY = "first_error"
 
 
 def failure_message(
-    job: Item, reason: str, api: ClusterApi, pods: Sequence[Mapping[str, Any]], events_of: Iterable[str]
+    job: Item,
+    reason: str,
+    api: ClusterApi,
+    pods: Sequence[Mapping[str, Any]],
+    events_of: Iterable[str],
+    *,
+    skip_logs: bool = False,
 ) -> str:
     """Return the error message: the cause in the first line, then the operator's reason and each failed pod's end.
 
@@ -30,13 +36,14 @@ def failure_message(
         reason: of the job's condition.
         pods: the job's pods.
         events_of: names of the objects whose warnings explain a job without a failed pod.
+        skip_logs: True to leave out logs that cannot be read, with a note, instead of raising.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     name = job["metadata"]["name"]
     notes: list[str] = []
-    seen = [_seen(pod, api, notes) for pod in pods]
+    seen = [_seen(pod, api, notes) if skip_logs else with_logs(pod, api) for pod in pods]
     ended = [pod for pod in seen if _is_bad(pod)]
     warnings = api.warning_events([pod.name for pod in ended] or events_of, job)
     state = State.FAILED

@@ -44,6 +44,7 @@ FORBIDDEN_SECONDS = 60.0  # how long it may refuse an allowed request after its 
 UNMANAGED_SECONDS = 120.0  # how long Kueue may take to create a Workload, while the API server answers
 DELETION_PATIENCE = 600.0  # timeout of an earlier job's deletion, in seconds; its pods have one minute
 MISSING_SECONDS = 30.0  # how long pods may be missing until the warnings in the job's events are reported
+LOG_SECONDS = 60.0  # how long a failed pod's log is asked for while the API server does not give it
 WARNING_LENGTH = 400
 CLOCK = SystemClock()
 
@@ -92,7 +93,7 @@ class _Follower:
         self._looked = 0.0
         self._created = 0.0
         self._ended: float | None = None
-        self._gpus = job.gpus
+        self._gpus, self._gpu_seconds = job.gpus, 0.0
         self._images: dict[str, dict[str, str]] = {}  # of each pod
         self.uid = ""
 
@@ -121,6 +122,8 @@ class _Follower:
             if not seen.state.waiting:  # of an Indexed Job, Kueue may admit fewer pods
                 nodes = self._job.spec.nodes
                 self._gpus = self._job.gpus // nodes * watch.job["spec"].get("parallelism", nodes)
+                if last is None:
+                    self._gpu_seconds = self._spent[False] * self._gpus
             self._ended = ended_at(watch.job) if seen.state.ended else None
             if seen.state is State.SUCCEEDED:
                 return
@@ -144,7 +147,9 @@ class _Follower:
         now = self._clock.time()
         if self._last is not None:
             until = now if end is None else min(end, now)
-            self._spent[self._last.state.waiting] += max(until - self._looked, 0.0)
+            seconds, waiting = max(until - self._looked, 0.0), self._last.state.waiting
+            self._spent[waiting] += seconds
+            self._gpu_seconds += 0.0 if waiting else seconds * self._gpus
         self._looked = now
         return now
 
@@ -160,7 +165,7 @@ class _Follower:
             gpus=self._gpus,
             queued_seconds=round(max(now - self._created - seconds, 0.0), 3),
             seconds=round(seconds, 3),
-            gpu_hours=round(seconds * self._gpus / 3600, DIGITS),
+            gpu_hours=round(self._gpu_seconds / 3600, DIGITS),
         )
 
     def _see_pod(self, pod: Item) -> None:
@@ -204,7 +209,13 @@ class _Follower:
 
     def _failure(self, job: Item, reason: str, pods: list[Item]) -> str:
         names = self._kind.makers(self._job.name)
-        return self._reached(lambda: failure_message(job, reason, self._api, pods, names))
+        patient_until = self._clock.time() + LOG_SECONDS
+
+        def message() -> str:
+            skip = self._clock.time() >= patient_until
+            return failure_message(job, reason, self._api, pods, names, skip_logs=skip)
+
+        return self._reached(message)
 
     def _check_restarts(self, job: Item, pods: list[Item]) -> None:
         """Delete a job whose controller restarts a failing pod without end."""

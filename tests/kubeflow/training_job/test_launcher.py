@@ -99,10 +99,22 @@ def test_failure_is_reported_although_the_log_of_its_pod_cannot_be_read(cluster:
     began = cluster.clock.time()
     with pytest.raises(UserError) as failed:
         cluster.run()
-    assert cluster.clock.time() - began == 20
+    assert 80 <= cluster.clock.time() - began < 100
     first, *details = str(failed.value).splitlines()
     assert "exit code 137, out of memory" in first
     assert any("its log cannot be read: the API server answered 500" in line for line in details)
+
+
+def test_log_of_a_failed_pod_is_requested_again(cluster: Cluster) -> None:
+    faults = [(503, "Unavailable")]
+    cluster.server.fault = lambda method, path: faults.pop() if path.endswith("/log") and faults else None
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(10, cluster.start)
+    cluster.clock.at(20, lambda: cluster.fail({"exitCode": 1}))
+    with pytest.raises(UserError) as failed:
+        cluster.run()
+    assert not faults
+    assert "cannot be read" not in str(failed.value)
 
 
 def test_failure_of_a_new_attempt_leaves_out_warnings_of_the_first(cluster: Cluster) -> None:
@@ -208,6 +220,25 @@ def test_gpu_hours_of_an_indexed_job_count_the_admitted_pods(cluster: Cluster) -
     cluster.run(indexed)
     [used] = cluster.uses
     assert (used.gpus, used.gpu_hours) == (2, pytest.approx(2, abs=0.01))
+
+
+def test_gpu_hours_of_an_indexed_job_admitted_twice_count_the_pods_of_each_time(cluster: Cluster) -> None:
+    indexed = replace(JOB, indexed=True, spec=SPEC.model_copy(update={"nodes": 8, "resources": Resources(gpus=1)}))
+
+    def change(**spec: Any) -> None:
+        job = cluster.server.job("jobs")
+        label = {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}
+        cluster.server.objects["workloads", "w"] = {"metadata": {"name": "w", "labels": label}}
+        job["spec"] |= spec
+        cluster.server.changed(job)
+
+    cluster.clock.at(1, lambda: change(suspend=False, parallelism=8))
+    cluster.clock.at(1 + HOUR, lambda: change(suspend=True, parallelism=8))
+    cluster.clock.at(1 + 2 * HOUR, lambda: change(suspend=False, parallelism=2))
+    cluster.clock.at(1 + 3 * HOUR, lambda: cluster.server.condition(cluster.server.job("jobs"), "Complete"))
+    cluster.run(indexed)
+    [used] = cluster.uses
+    assert used.gpu_hours == pytest.approx(10, abs=0.1)
 
 
 def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:
