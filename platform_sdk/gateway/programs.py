@@ -30,7 +30,7 @@ from platform_sdk.gateway.sessions import Session
 from platform_sdk.processes.commands import search_path
 
 STDERR_BYTES = 4096
-KILLED = (-signal.SIGKILL, 256 - signal.SIGKILL)
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit statuses of a killed guard, and of a guard whose program was killed."""
 _CHUNK = 65536
 _POLL_SECONDS = 0.5

@@ -69,7 +69,7 @@ def test_link_named_as_output_keeps_leading_to_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("a\x1b[31m", "control characters"), ("a\nb", "control characters"), ("missing/page.html", "does not exist"),
+    [("a\x1b[31m", "cannot be shown"), ("a\nb", "cannot be shown"), ("missing/page.html", "does not exist"),
      ("", "is a directory")],
 )  # fmt: skip
 def test_output_that_cannot_be_meant_is_refused_before_the_work(name: str, fault: str, tmp_path: Path) -> None:

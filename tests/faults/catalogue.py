@@ -293,7 +293,10 @@ FAULTS = (
         "update forgotten on resume", "tracking/updates.py",
         "if update.update <= last", "if update.update < last", "tracking/test_updates.py",
     ),
-    Fault("journal says things twice", "tracking/journal.py", "if key in self._said:", "if False:", "tracking"),
+    Fault(
+        "journal says things twice", "tracking/journal.py",
+        "if event not in STATE_EVENTS and values.items() <= self._latest.items():", "if False:", "tracking",
+    ),
     Fault(
         "alias goes back to an earlier model", "tracking/models.py",
         "if int(version.version) > int(now):", "if True:", "tracking/test_models.py",
