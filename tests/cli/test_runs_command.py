@@ -85,7 +85,7 @@ def test_runs_are_read_from_their_directories_without_mlflow(folder: Path) -> No
 
 def test_name_with_brackets_is_shown_whole(folder: Path) -> None:
     (folder / "first").rename(folder / "my run [lora]")
-    assert "my run [lora]" in hopforge_runs(folder).stdout
+    assert "my run [lora]" in hopforge_runs(folder, COLUMNS="200").stdout
 
 
 def test_run_whose_process_died_is_listed_as_killed(folder: Path) -> None:
