@@ -187,7 +187,7 @@ def test_places_with_equal_recipes_share_their_runs(tmp_path: Path) -> None:
 
 
 def test_seeds_with_one_run_are_refused(tmp_path: Path) -> None:
-    study = load_study(write_study(tmp_path, metrics=["em"]), tmp_path, ["seed=3"])
+    study = load_study(write_study(tmp_path, metrics=["em"]), tmp_path)
     run = make_run(tmp_path, 5)
     with pytest.raises(UserError, match="is named twice"):
         tabulate(study, dict.fromkeys(study.cells[:2], run))
