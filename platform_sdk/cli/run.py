@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -50,7 +51,7 @@ def run(
 
     result, since = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
     if as_json:
-        _print_json(asdict(result) | {"finished_before": since is not None})
+        say_json(asdict(result) | {"finished_before": since is not None}, indent=1)
     elif not quiet:
         from platform_sdk.cli.progress import print_outcome
 
@@ -90,7 +91,7 @@ def show_plan(recipe: Recipe, run_dir: Path, as_json: bool, altered: Sequence[st
     steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
     if as_json:
         plan = {"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps}
-        _print_json(plan | ({"altered": altered} if altered else {}))
+        say_json(plan | ({"altered": altered} if altered else {}), indent=1)
         return
     say(f"{recipe.name} ({recipe.pipeline.name}) in {run_dir}: {len(steps)} steps")
     for number, step in enumerate(steps, start=1):
@@ -165,7 +166,7 @@ def validate(
     if problems:
         raise ConfigError(problems)
     if as_json:
-        _print_json(resolved[0] if len(resolved) == 1 else resolved)
+        say_json(resolved[0] if len(resolved) == 1 else resolved, indent=1)
 
 
 def schema(
@@ -178,12 +179,10 @@ def schema(
     from platform_sdk.config.schema import pipeline_schema, recipe_schema, teams_schema
 
     if pipeline is None:
-        _print_json(pipeline_schema())
+        content = pipeline_schema()
     elif pipeline == "teams":
-        _print_json(teams_schema())
+        content = teams_schema()
     else:
-        _print_json(recipe_schema(load_pipeline(find_pipeline(pipeline, Path("recipe.yaml")))))
-
-
-def _print_json(content: Any) -> None:
-    say_json(content, indent=1)
+        content = recipe_schema(load_pipeline(find_pipeline(pipeline, Path("recipe.yaml"))))
+    # say_json would take a pattern such as ^https?://[^/@]+$ for a URL with a password.
+    typer.echo(json.dumps(content, indent=1))
