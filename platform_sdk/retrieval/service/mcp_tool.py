@@ -18,7 +18,7 @@ from platform_sdk.records import SEARCH, Evidence
 from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.refusals import RequestError, invalid
+from platform_sdk.retrieval.service.refusals import RequestError, invalid, unforeseen
 from platform_sdk.retrieval.wire import MAX_BYTES, MAX_CHARACTERS, MAX_HITS, Query, Whole
 
 log = logging.getLogger(__name__)
@@ -83,17 +83,18 @@ class McpTool:
                 raise RequestError(404, "no_such_tool", f"unknown tool: {params.name}; the tool is {SEARCH}")
             found = await self._search(params.arguments or {}, context.request.scope[_TEAM])
         except RequestError as error:
-            self._metrics.errors.labels(error.code).inc()
-            return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
-        except Exception as error:  # its text is for the service's log only, as over HTTP: it may name paths
+            return self._refused(error)
+        except Exception as error:
             log.exception("a search over MCP failed")
-            self._metrics.errors.labels("internal").inc()
-            text = f"{type(error).__name__}; see the service's log"
-            return CallToolResult(content=[TextContent(text=text)], is_error=True)
+            return self._refused(unforeseen(error))
         texts = [f"{item.title}\n{item.text}" if item.title else item.text for item in found]
         results = [item.model_dump(mode="json") for item in found]
         content = [TextContent(text=text) for text in texts]
         return CallToolResult(content=[*content], structured_content={"results": results})
+
+    def _refused(self, error: RequestError) -> CallToolResult:
+        self._metrics.errors.labels(error.code).inc()
+        return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
 
     async def _search(self, arguments: dict[str, Any], team: str | None) -> list[Evidence]:
         try:

@@ -61,6 +61,11 @@ def invalid(error: ValidationError) -> RequestError:
     return RequestError(422, "invalid_request", _joined(error.errors(include_url=False, include_input=False)))
 
 
+def unforeseen(error: Exception) -> RequestError:
+    """Return the refusal of an unexpected error, whose text is for the service's log only: it may name paths."""
+    return RequestError(500, "internal", f"{type(error).__name__}; see the service's log")
+
+
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI description of a route's errors."""
     retry = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}}
@@ -93,8 +98,8 @@ def handle_refusals(app: FastAPI) -> None:
         return answer(request, RequestError(error.status_code, code, str(error.detail), error.headers))
 
     @app.exception_handler(Exception)
-    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, RequestError(500, "internal", f"{type(error).__name__}; see the service's log"))
+    async def internal(request: Request, error: Exception) -> JSONResponse:
+        return answer(request, unforeseen(error))
 
 
 class OneLength:
