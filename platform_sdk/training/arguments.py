@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, TrainingArguments
+from transformers import TrainingArguments
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.processes.environment import under_torchrun
-from platform_sdk.sampling.models import base_of, longrope_window
+from platform_sdk.sampling.models import load_config, longrope_window
 from platform_sdk.sizing.memory import training_fault, training_memory
 from platform_sdk.sizing.shape import shape_of
 
@@ -47,7 +47,7 @@ def context_length(spec: OptimiserSpec, model: str | Path) -> int:
     Raises:
         UserError: ``max_length`` exceeds the model's context, or examples may exceed LongRoPE's original window.
     """
-    config = AutoConfig.from_pretrained(base_of(model))
+    config = load_config(model)
     context: int = config.max_position_embeddings
     if spec.max_length is not None and spec.max_length > context:
         raise UserError(f"max_length {spec.max_length} exceeds the context of model {model}: {context} tokens")
@@ -70,7 +70,7 @@ def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments
     if args.device.type != "cuda":
         return
     try:
-        parameters = shape_of(AutoConfig.from_pretrained(base_of(model)).to_dict()).parameters
+        parameters = shape_of(load_config(model).to_dict()).parameters
     except KeyError:  # unknown model family
         return
     sizes: dict[str, Any] = {"zero": spec.deepspeed, "processes": args.world_size, "lora": spec.lora is not None}
