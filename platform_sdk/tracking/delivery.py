@@ -36,7 +36,7 @@ from platform_sdk.tracking.journal import (
 )
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
-from platform_sdk.tracking.params import PARAM_LENGTH, clip, mlflow_name, recipe_params
+from platform_sdk.tracking.params import PARAM_LENGTH, clip, mlflow_name, mlflow_names, recipe_params
 from platform_sdk.tracking.store import (
     LOCK_FILE,
     STATE_FILE,
@@ -332,8 +332,8 @@ class Delivery:
 
         parts: dict[str, list[Any]] = {
             "metrics": metrics or [],
-            "params": [Param(name, clip(value, PARAM_LENGTH)) for name, value in _named(params or {}).items()],
-            "tags": [RunTag(name, clip(value, TAG_LENGTH)) for name, value in _named(tags or {}).items()],
+            "params": [Param(name, clip(value, PARAM_LENGTH)) for name, value in mlflow_names(params or {}).items()],
+            "tags": [RunTag(name, clip(value, TAG_LENGTH)) for name, value in mlflow_names(tags or {}).items()],
         }
         while any(parts.values()):
             now = {name: part[: BATCH[name]] for name, part in parts.items()}
@@ -381,11 +381,6 @@ def _points(figures: Iterable[Event]) -> list[Metric]:
         for event in figures
         for name, value in event["metrics"].items()
     ]
-
-
-def _named(values: Mapping[str, str]) -> dict[str, str]:
-    """Return values under the names that MLflow accepts. MLflow refuses a batch with two values of one name."""
-    return {mlflow_name(name): value for name, value in values.items()}
 
 
 def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:

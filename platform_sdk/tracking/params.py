@@ -17,6 +17,11 @@ def recipe_params(recipe: Mapping[str, Any]) -> dict[str, str]:
     return {name: clip(value, PARAM_LENGTH) for name, value in _flat(dict(recipe))}
 
 
+def mlflow_names(values: Mapping[str, str]) -> dict[str, str]:
+    """Return values under the names that MLflow accepts. MLflow refuses a batch with two values of one name."""
+    return {mlflow_name(name): value for name, value in values.items()}
+
+
 def mlflow_name(name: str) -> str:
     """Return the name of a parameter, metric or tag with ``_`` for what MLflow refuses, and at most 250 characters."""
     allowed = re.sub(r"[^\w.\- :/]", "_", name)[:NAME_LENGTH]
