@@ -158,14 +158,13 @@ def table(
     finished = {one.cell: one.run_dir for one in states if one.state == "finished"}
     made = tabulate(loaded, finished, altered=altered)
     warn(made.altered)
-    text = write(made)
     if output is not None:
-        write_output(output, text)
+        write_output(output, write(made))
         say(output)
     elif as_json:
         say_json(made, indent=1)
     else:
-        say(text.removesuffix("\n"))
+        say(write(made).removesuffix("\n"))
     _end_if_altered(states)
 
 
