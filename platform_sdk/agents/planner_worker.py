@@ -63,7 +63,7 @@ _TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
 
 
 def parse_turn(text: str, tags: re.Pattern[str]) -> tuple[str, str] | Malformed:
-    """Return a turn's thoughts, and the rest; ``tags`` matches every tag, none of which the thoughts have."""
+    """Return a turn's thoughts and the rest; it is malformed if the thoughts hold a tag, which ``tags`` matches."""
     turn = _TURN.fullmatch(text)
     if turn is None:
         return Malformed("begin with <think>…</think>")

@@ -77,11 +77,10 @@ def run_stopped(facts: Facts) -> Iterator[Finding]:
     if facts.state != "KILLED":
         return
     if facts.place == "cluster":
-        text = "state CANCELED"
+        state = Evidence(object=f"run {facts.run} in Kubeflow Pipelines", time=facts.ended, text="state CANCELED")
         yield Finding(
-            rule="run_stopped", kind="failure", where="Kubeflow Pipelines",
+            rule="run_stopped", kind="failure", where="Kubeflow Pipelines", evidence=(state,),
             cause="the run was terminated in Kubeflow Pipelines",
-            evidence=(Evidence(object=f"run {facts.run} in Kubeflow Pipelines", time=facts.ended, text=text),),
             remedy="retry the run in the UI; it resumes",
         )  # fmt: skip
         return

@@ -71,7 +71,7 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
     if len(canonical) > MAX_BYTES:
         raise UserError(
             f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in "
-            f"{len(pipeline.specification['deploymentSpec']['executors'])} steps, and Kubernetes takes no more than "
+            f"{len(pipeline.specification['deploymentSpec']['executors'])} steps, and Kubernetes accepts at most "
             f"{MAX_BYTES:,}; give the pipeline fewer steps, or put steps into a group"
         )
     return CompiledPipeline(recipe, pipeline, hashlib.sha256(canonical).hexdigest(), cluster.service_account)

@@ -276,7 +276,7 @@ def test_pipeline_too_large_for_kubernetes_is_refused(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "MAX_BYTES", 5_000)
-    with pytest.raises(UserError, match=r"[\d,]+ bytes in 5 steps, and Kubernetes takes no more than 5,000"):
+    with pytest.raises(UserError, match=r"[\d,]+ bytes in 5 steps, and Kubernetes accepts at most 5,000"):
         started(kfp, recipe, "iterations=8")
     assert kfp.runs == []
 
