@@ -27,7 +27,8 @@ image-%:
 	@case "$(BASE)" in *@sha256:*|localhost/*) ;; \
 	  *) echo "give BASE with its digest: make images BASE=REGISTRY/python:3.11-slim-bookworm@sha256:…" >&2; exit 2;; esac
 	$(BUILDER) build --file images/Dockerfile --target $* --tag $(REGISTRY)/hopforge/$*:$(VERSION) \
-	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) $(BUILD_$*) $(IMAGE_FLAGS) .
+	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) \
+	  $(if $(PIP_FLAGS),--build-arg PIP_FLAGS="$(PIP_FLAGS)") $(BUILD_$*) $(IMAGE_FLAGS) .
 
 image-base:  ## a base from Debian's packages, for BASE=$(LOCAL_BASE); needs root and debootstrap
 	images/base.sh $(LOCAL_BASE) $(BUILDER)

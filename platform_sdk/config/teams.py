@@ -33,18 +33,20 @@ Cidr = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]
 
 
 class Taint(Struct):
-    """A taint of a pool's nodes, which Kueue lets admitted jobs tolerate."""
+    """A taint of a pool's nodes."""
 
-    key: LabelKey
-    value: Label = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    key: LabelKey = Field(description="The taint's key, e.g. nvidia.com/gpu.")
+    value: Label = Field("", description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        "NoSchedule", description="Effect on pods that do not tolerate the taint."
+    )
 
 
 class Nodes(Struct):
     """The nodes of a pool."""
 
     labels: dict[LabelKey, Label] = Field(min_length=1, description="Labels that these nodes have, and no others.")
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[Taint, ...] = Field((), description="Taints of these nodes, which Kueue lets admitted jobs tolerate.")
 
 
 class PerGpu(Struct):
@@ -63,8 +65,8 @@ class Pool(Struct):
     )
     count: int = Field(ge=0, description="GPUs that all nodes of the pool have together.")
     gpu_memory: Quantity | None = Field(None, description="Memory of a GPU, e.g. 80Gi.")
-    per_gpu: PerGpu
-    nodes: Nodes
+    per_gpu: PerGpu = Field(description="CPU and memory for each GPU.")
+    nodes: Nodes = Field(description="The pool's nodes.")
     topology: tuple[LabelKey, ...] = Field(
         (), max_length=16, description="Labels of nodes from the widest to the narrowest place, e.g. rack, host name: "
         "pods of a job of several nodes are placed near each other.",
@@ -114,7 +116,7 @@ class TeamJob(Struct):
 class Priorities(Struct):
     """Priorities of a team's jobs."""
 
-    default: str
+    default: str = Field(description="Priority of a job that names none.")
     allowed: tuple[str, ...] = Field((), description="Priorities that its jobs may have; empty: the default alone.")
 
     @property
@@ -126,10 +128,10 @@ class Priorities(Struct):
 class Team(Struct):
     """One team: people, GPUs, and what its runs may use."""
 
-    members: Members
+    members: Members = Field(description="The team's users by role.")
     gpus: dict[str, Share] = Field(min_length=1, description="Share of each pool.")
-    job: TeamJob
-    priorities: Priorities
+    job: TeamJob = Field(description="Size of the team's jobs.")
+    priorities: Priorities = Field(description="Priorities of the team's jobs.")
     storage: Annotated[str, StringConstraints(pattern=r"^[1-9]\d*(Mi|Gi|Ti)$")] = Field(
         "500Gi", description="Size of the team's workspace."
     )
@@ -156,10 +158,10 @@ class Collection(Struct):
 class Images(Struct):
     """Images of the cluster, by name and tag or digest."""
 
-    launcher: Image = "hopforge/launcher:0.1.0"
-    retriever: Image = "hopforge/retriever:0.1.0"
-    sampler: Image = "hopforge/sampler:0.1.0"
-    trainer: Image = "hopforge/trainer:0.1.0"
+    launcher: Image = Field("hopforge/launcher:0.1.0", description="Image of the launcher and of most steps.")
+    retriever: Image = Field("hopforge/retriever:0.1.0", description="Image of the retriever service.")
+    sampler: Image = Field("hopforge/sampler:0.1.0", description="Image of the vLLM server.")
+    trainer: Image = Field("hopforge/trainer:0.1.0", description="Image of training jobs.")
 
 
 class TeamsSpec(Struct):
@@ -174,7 +176,7 @@ class TeamsSpec(Struct):
     collections: dict[str, Collection] = Field(
         default_factory=dict, description="Collections of the retriever that manifests/base does not have."
     )
-    images: Images = Images()
+    images: Images = Field(Images(), description="The cluster's images.")
     pipelines_url: str | None = Field(
         None,
         pattern=r"^https?://[^\s@]+$",

@@ -191,10 +191,16 @@ def test_killed_rendering_is_completed_by_the_next(tmp_path: Path) -> None:
     assert content(killed) == content(whole)
 
 
-def test_schema_describes_the_example(tmp_path: Path) -> None:
+def test_schema_describes_the_example_and_every_field() -> None:
     from ruamel.yaml import YAML
 
     schema = json.loads(hopforge("schema", "teams").stdout)
+    fields = [
+        (title, name, field)
+        for title, struct in [("teams", schema), *schema["$defs"].items()]
+        for name, field in struct.get("properties", {}).items()
+    ]
+    assert [(title, name) for title, name, field in fields if "description" not in field] == []
     jsonschema.validate(YAML(typ="safe").load(EXAMPLE), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"teams": {}}, schema)
