@@ -46,7 +46,6 @@ OPTIONS = {
 }
 VARIABLES = {
     "index-url": "UV_INDEX_URL",
-    "no-index": "UV_NO_INDEX",
     "constraint": "UV_CONSTRAINT",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
@@ -64,7 +63,8 @@ def main():
     if unsupported:
         return unsupported
     python = folder / "bin/python"
-    if not python.exists():
+    # Without uv, pip is needed; a creation that was interrupted, or lacked ensurepip, leaves Python without it.
+    if not python.exists() or not (shutil.which("uv") or (folder / "bin/pip").exists()):
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     options, variables = for_uv(pip_settings(python), os.environ)
     own = folder / "bin/uv"
@@ -153,6 +153,8 @@ def for_uv(settings, environment):
         for value in settings.get(name, "").split()
         for part in (option, value)
     ]
+    if settings.get("no-index", "").lower() in ("1", "on", "t", "true", "y", "yes"):  # uv has no variable for it
+        options.append("--no-index")
     variables = {
         variable: settings[name]
         for name, variable in VARIABLES.items()

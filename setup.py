@@ -1,4 +1,4 @@
-"""Puts pipelines, components, studies and example programs into the wheel; all else is in pyproject.toml."""
+"""Puts pipelines, components, manifests, studies and example programs into the wheel; all else is in pyproject.toml."""
 
 import shutil
 from pathlib import Path

@@ -7,6 +7,7 @@ for name in ${LEFT_OUT:-}; do
   pip uninstall --quiet --yes "$name"
 done
 pip check > check.txt || true
+[ -s check.txt ] # empty: pip itself failed
 # The runtime of a package is not installed if only its weights are used (see requirements.py).
 for name in ${LEFT_OUT:-} llm llama-cpp-python; do
   sed -i "/ requires $name, which is not installed\.$/d" check.txt

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,43 @@ def test_settings_of_pip_are_passed_to_uv(install: ModuleType, tmp_path: Path, m
     ]  # fmt: skip
     assert variables["UV_INDEX_URL"] == "https://user:it's@nearer.example/simple", "a variable wins over a file"
     assert "UV_HTTP_TIMEOUT" not in variables, "what is set for uv itself stays"
+
+
+def test_ban_on_indexes_holds_for_uv_too(install: ModuleType) -> None:
+    assert install.for_uv({"no-index": "1"}, {})[0] == ["--no-index"]
+    assert install.for_uv({"no-index": "False"}, {})[0] == []
+
+
+def test_environment_without_pip_is_created_again(tmp_path: Path) -> None:
+    folder, bare = (
+        tmp_path / "venv",
+        {"PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )
+    if shutil.which("uv", path=bare["PATH"]):
+        pytest.skip("uv is in a folder of the system, and needs no pip")
+    # As an interruption leaves it, or Debian without python3-venv.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    asked = [sys.executable, str(ROOT / "install.py"), str(folder), "no-such-package-of-hopforge"]
+    done = subprocess.run(asked, cwd=ROOT, env=bare, capture_output=True, text=True)
+    assert (folder / "bin/pip").exists(), done.stderr
+    assert done.returncode == 1
+    assert "No matching distribution found for no-such-package-of-hopforge" in done.stderr
+
+
+def test_image_build_gets_the_settings_of_pip(tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text(CONFIG + "[list]\nformat = columns\n")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    own |= {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_INDEX_URL": "https://user:it's@nearer.example/simple"}
+    written = tmp_path / "for-the-build.conf"
+    asked = [sys.executable, str(ROOT / "images/pip_here.py"), str(written)]
+    flags = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
+    assert f"--volume {written}:/etc/pip.conf:ro" in flags
+    settings = configparser.RawConfigParser()
+    settings.read(written)
+    assert "format" not in settings["global"]
+    assert settings["global"]["extra-index-url"] == "https://one.example/simple https://two.example/simple"
+    assert settings["global"]["find-links"] == "/wheels"
+    assert settings["global"]["index-url"] == "https://user:it's@nearer.example/simple", "a variable wins over a file"
 
 
 def test_byte_code_is_written_only_where_python_may_not_write_it(install: ModuleType) -> None:

@@ -202,6 +202,13 @@ static void end_children(const pid_t *kept, size_t count)
     }
 }
 
+static int open_folder(const char *path, const struct stat *status, int kind, struct FTW *walk)
+{
+    (void)status, (void)walk;
+    if (kind == FTW_D || kind == FTW_DNR) chmod(path, 0700);
+    return 0;
+}
+
 static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *walk)
 {
     (void)status, (void)kind, (void)walk;
@@ -262,7 +269,9 @@ static void serve(int client)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || !mkdtemp(folder)) return fail(client, "cannot make a folder");
     snprintf(given, sizeof given, "%s/.stdin", folder);
     int in = open(given, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* a file: a program that reads nothing would block a pipe */
-    if (in < 0 || unlink(given) || pwrite(in, request.input, request.input_length, 0) < 0)
+    if (in < 0 || unlink(given)) return fail(client, "cannot write the question");
+    errno = ENOSPC; /* a short write sets no errno */
+    if (pwrite(in, request.input, request.input_length, 0) != (ssize_t)request.input_length)
         return fail(client, "cannot write the question");
     if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) return fail(client, "cannot make a pipe");
     pid_t child = fork();
@@ -271,6 +280,7 @@ static void serve(int client)
     close(out[1]), close(err[1]);
     int gone = follow(client, out[0], err[0], child, &status);
     end_children(NULL, 0);
+    nftw(folder, open_folder, 16, FTW_PHYS); /* folders without write permission cannot be emptied */
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     if (!gone) send_frame(client, 'z', text, (size_t)snprintf(text, sizeof text, "%d", code));

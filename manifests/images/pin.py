@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
+if shutil.which("skopeo") is None:
+    sys.exit("skopeo is not installed; install it, then run make pin-images again")
 path = Path(__file__).with_name("kustomization.yaml")
 yaml = YAML()
 yaml.indent(mapping=2, sequence=4, offset=2)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -119,6 +120,21 @@ def test_endless_output_and_unread_input_are_bounded(session: Session, runner: s
     assert (end.outcome, end.status) == ("limit", None)
     question = QUESTION | {"passages": ["x" * 2_000_000]}
     assert ended(session, python(runner, "print('done')"), question).outcome == "answered"
+
+
+def test_folder_of_a_program_is_removed_with_what_it_made_read_only(session: Session, binary: Path) -> None:
+    made = "mkdir -p $HOME/a/b && touch $HOME/a/b/c && chmod 555 $HOME/a/b $HOME/a && echo $HOME"
+    # Root could empty any folder; another user has no access to pytest's folders.
+    user = 65534 if os.getuid() == 0 else None
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        port, own = free_port(), shutil.copy(binary, folder)
+        with subprocess.Popen([own, str(port), "--open-network"], user=user) as process:
+            wait_for(lambda: subprocess.run([own, str(port), "--check"]).returncode == 0)
+            end = ended(session, Program(("sh", "-c", made), runner=f"127.0.0.1:{port}"))
+            process.terminate()
+    assert end.status == 0, end.stderr
+    assert not Path(end.stdout.strip()).exists()
 
 
 @pytest.mark.parametrize(("stays", "seconds", "outcome"), [(0, 60, "answered"), (600, 2, "timeout")])

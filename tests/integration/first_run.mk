@@ -1,5 +1,5 @@
 # The first run of docs/cluster.md on the cluster of KUBECONFIG; checks that cannot run are skipped with a reason.
-HOST      ?=
+HOST      ?= $(KF_PIPELINES_ENDPOINT)
 NAMESPACE ?=
 QUEUE     ?=
 CLUSTER   ?= cluster.yaml

@@ -54,13 +54,11 @@ def connection() -> Any:
     return connect()
 
 
-def need(connection: Any, group: str, version: str, plural: str, namespace: str | None = NAMESPACE) -> None:
+def need(connection: Any, group: str, version: str, plural: str) -> None:
     """Skip where the cluster does not know a kind."""
     custom = connection.custom_api
-    place = (group, version, namespace, plural) if namespace else (group, version, plural)
-    listed = custom.list_namespaced_custom_object if namespace else custom.list_cluster_custom_object
     any_api = api_for(WELL, connection)
-    if any_api.found(listed, *place, limit=1) is None:
+    if any_api.found(custom.list_namespaced_custom_object, group, version, NAMESPACE, plural, limit=1) is None:
         pytest.skip(f"this cluster has no {plural}.{group}/{version}")
 
 

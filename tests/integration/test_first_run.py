@@ -206,7 +206,8 @@ def test_gc_deletes_nothing_if_jobs_of_others_are_silent_too(scripted: Scripted)
         try:
             scripted_launch(job, tell)
         finally:
-            silent = [{"name": job.name}, {"name": "somebody-s-job"}]
+            others = [{"name": "somebody-s-job"}, {"name": "a-workflow", "kind": "Workflow"}]
+            silent = [{"name": job.name}, *others]
             (scripted.folder / "silent").write_text(json.dumps(silent))
 
     launcher = Launcher(launch, lambda job: None)

@@ -350,6 +350,14 @@ def mlflow_keeps_people_and_runs_apart(case: Case) -> None:
     assert users == expected
 
 
+def test_entry_of_a_password_names_its_user(tmp_path: Path) -> None:
+    for entry in ("search", "ann_at_example.com", "look_at_me_at_example.com"):
+        (tmp_path / entry).write_text("a-password\n")
+    assert _users_job().read_passwords(tmp_path) == dict.fromkeys(
+        ("search", "ann@example.com", "look_at_me@example.com"), "a-password"
+    )
+
+
 @cache
 def _users_job() -> Any:
     spec = spec_from_file_location("mlflow_teams", MANIFESTS / "base/services/mlflow/teams.py")

@@ -153,7 +153,7 @@ class JobChecks:
 
     def _silent_jobs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = parsed(self._cluster.run_hopforge(self._cluster.gc("--dry-run")))
-        return found
+        return [one for one in found if one.get("kind") != "Workflow"]  # not deleted without --workflows
 
     def _queue(self) -> str:
         if self._cluster.queue is None:

@@ -37,10 +37,7 @@ GRANTS = {RUNS: {USE}, MEMBERS: {USE, *READ}, AUDITORS: set(READ)}
 
 def main() -> None:
     wait_for_server()
-    passwords = {
-        entry.name.replace("_at_", "@"): entry.read_text().strip()
-        for entry in sorted(Path(os.environ["USERS"]).glob("[!.]*"))
-    }
+    passwords = read_passwords(Path(os.environ["USERS"]))
     for user, password in passwords.items():
         create_user(user, password)
     path = Path(os.environ["TEAMS"])
@@ -62,6 +59,11 @@ def main() -> None:
         print(f"workspace {workspace}: {name}: {', '.join(sorted(users & known)) or 'nobody'}")
     if missing:
         raise SystemExit(f"runs cannot log in as {', '.join(missing)}; add them to the Secret and run the job again")
+
+
+def read_passwords(folder: Path) -> dict[str, str]:
+    """Return the passwords by user: a Secret's key has _at_ for the @ of an address."""
+    return {"@".join(entry.name.rsplit("_at_", 1)): entry.read_text().strip() for entry in sorted(folder.glob("[!.]*"))}
 
 
 def wait_for_server() -> None:
