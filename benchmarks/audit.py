@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from unittest import mock
 
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.tracking import delivery, finish_run, manifest, start_run, step_run
 from platform_sdk.tracking.log.chain import FILE_NAME as LOG
 from platform_sdk.tracking.verify import verify_run
@@ -51,12 +52,14 @@ def seconds_per_rollout(run: Path) -> tuple[float, int]:
     """Return the time of a finished run for each of its rollouts, evaluations included, and their number."""
     entries = manifest.read(run)
     began, ended = (datetime.fromisoformat(entries[place].time) for place in (0, -1))
-    count = sum(1 for path in run.glob("**/rollouts.jsonl") for _ in path.open("rb"))
+    count = len(lines_of(run))
     return (ended - began).total_seconds() / count, count
 
 
 def lines_of(run: Path) -> list[bytes]:
-    return [line for path in sorted(run.glob("**/rollouts.jsonl")) for line in path.open("rb")]
+    """Return the records of all rollouts, without the header that each file begins with."""
+    paths = [*run.glob("**/rollouts.jsonl"), *run.glob(f"*/{PhaseDir.update_rollouts}/*.jsonl")]
+    return [line for path in sorted(paths) for line in path.read_bytes().splitlines(keepends=True)[1:]]
 
 
 def record(run_dir: Path, lines: list[bytes], rollouts: int, iterations: int) -> dict[str, float]:

@@ -92,8 +92,10 @@ def encoded(folder: Path) -> object:
     encoder = load_encoder(**spec.encoder_settings())
     words = [word for page in sorted(DOCS.glob("*.md")) for word in re.findall("[A-Za-z]{2,}", page.read_text())]
     random = np.random.default_rng(0)
-    for _ in range(0, int(folder.name) // SAMPLED, CHUNK):
-        texts = [" ".join(words[at] for at in random.integers(0, len(words), WORDS)) for _ in range(CHUNK)]
+    sampled = int(folder.name) // SAMPLED
+    for start in range(0, sampled, CHUNK):
+        count = min(CHUNK, sampled - start)
+        texts = [" ".join(words[at] for at in random.integers(0, len(words), WORDS)) for _ in range(count)]
         encoder.encode(texts, kind="passage")
     return None
 

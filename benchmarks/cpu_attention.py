@@ -1,7 +1,7 @@
 """The transformers engine on a CPU: batch-invariant products against torch's fused attention, by slot and in one call.
 
 The engine uses fused attention where results depend on the batch anyway. SmolLM2-135M reads prompts of random tokens,
-half to twice the mean length, and then decodes greedily. The variants take turns; times are CPU seconds of one thread.
+half to twice `--length`, and then decodes greedily. The variants take turns; times are CPU seconds of one thread.
 The log-probabilities of the first tokens must agree within the tolerance of the precision.
 
     OMP_NUM_THREADS=1 python -m benchmarks.cpu_attention [--dialogues 16] [--length 700] [--tokens 16] [--rounds 2]

@@ -41,8 +41,8 @@ Values = dict[str, float]
 
 
 def plain_normalize(text: str) -> str:
-    lowered = text.lower()
-    bare = "".join(character for character in lowered if character not in set(string.punctuation))
+    punctuation = set(string.punctuation)
+    bare = "".join(character for character in text.lower() if character not in punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
@@ -143,7 +143,8 @@ def plain_names(question: dict[str, Any], place: int, aliases: dict[str, list[st
 
 
 def plain_triple(triple: list[str]) -> tuple[str, ...]:
-    words = ("".join(c for c in text.lower() if c not in set(string.punctuation)).split() for text in triple)
+    punctuation = set(string.punctuation)
+    words = ("".join(c for c in text.lower() if c not in punctuation).split() for text in triple)
     return tuple(" ".join(parts) for parts in words)
 
 
@@ -331,9 +332,9 @@ def plain(dataset: str, gold: Path, predictions: Path) -> tuple[dict[str, float]
 
 
 def timed(run: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    start = time.perf_counter()
+    start = time.process_time()
     result = run(*arguments)
-    return time.perf_counter() - start, result
+    return time.process_time() - start, result
 
 
 def assert_equal(left: tuple[Values, list[Values]], right: tuple[Values, list[Values]]) -> None:

@@ -86,7 +86,8 @@ def load(url: str, questions: Sequence[str], clients: int, seconds: float) -> Lo
 
     async def ask(session: httpx.AsyncClient, until: float) -> None:
         while time.monotonic() < until:
-            question = next(upcoming)
+            question = next(upcoming, None)
+            assert question is not None, "the questions ran out; raise --entities"
             began = time.monotonic()
             try:
                 answer = await session.post("/v1/search", json={"queries": [{"query": question}], "k": K})

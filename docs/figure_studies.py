@@ -173,7 +173,9 @@ class StudyCost:
         head = [*axes, "EM to reach", *map(_title, names)]
         rows = [head, ["---"] * len(axes) + ["---:"] * (1 + len(names))]
         for place, cost in cells.items():
-            spent = (f"{cost[name]:,.0f}" if name in cost else "not reached" for name in names)
+            reached = any(name in cost for name in names)
+            unknown = "–" if reached else "not reached"
+            spent = (f"{cost[name]:,.0f}" if name in cost else unknown for name in names)
             rows.append([*place.split(" · "), f"{cost['score']:.1f}", *spent])
         return table_lines(rows)
 
@@ -187,7 +189,9 @@ def _cell(row: Mapping[str, Any], counts: Sequence[str], titles: Mapping[str, st
         cell["intervals"][name] = [_percent(found["low"]), _percent(found["high"])]
     if cost := row["cost"]:
         spent = cost["reached"]["cost"] if cost["reached"] else {}
-        cell["cost"] = {"score": _percent(cost["score"])} | {name: spent[name] for name in COSTS if name in spent}
+        cell["cost"] = {"score": _percent(cost["score"])} | {
+            name: spent[name] for name in COSTS if spent.get(name) is not None
+        }
     means = {name: found["mean"] for name, found in row["metrics"].items() if name not in titles}
     cell["means"] = {
         name.replace("_", " "): round(mean, 2) if name in counts else _percent(mean)

@@ -144,7 +144,8 @@ def measure(figure: StudyTable | Recall | Script, folder: Path) -> Record:
         CalledProcessError: a command failed.
     """
     if isinstance(figure, Script):
-        line = [sys.executable, *figure.arguments]
+        # Scripts read the runs of studies.
+        line = [sys.executable, *(word.replace("runs/figures", str(folder)) for word in figure.arguments)]
         return figure.record(subprocess.run(line, cwd=HOME, stdout=subprocess.PIPE, check=True, text=True).stdout)
     printed = []
     for command in figure.commands(folder):

@@ -76,7 +76,9 @@ def measure(case: Setup) -> list[dict[str, Any]]:
         for example in examples:
             ids = torch.tensor([example.token_ids], device=case.device)
             with case.autocast():
-                bare_model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+                kept = len(example.token_ids) - prompt
+                logits = bare_model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
+            torch.nn.functional.cross_entropy(logits.float(), ids[0, -kept:]).backward()
         bare_optimiser.step()
         bare_optimiser.zero_grad()
 

@@ -27,7 +27,7 @@ CONTEXT_PASSAGES = 3
 class Noise:
     """Rates of the simulated agent's decisions, in their order.
 
-    Each group sums to less than 1; the rest is the malformed turn.
+    Each group sums to less than 1; the rest is the malformed turn; of reading, half of the rest reads rightly.
     """
 
     ask_first: float  # the right sub-question, when nothing is known yet

@@ -20,7 +20,7 @@ CLUSTER = "HOPFORGE_CLUSTER"
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 # A name that is a label's value too.
 LabelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
-Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
+Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")]
 SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 BackendName = Literal["pytorchjob", "trainjob"]
 
@@ -34,14 +34,14 @@ def _without_password(value: str) -> str:
     return value
 
 
-_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
-    f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")
+_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
+    f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTPE")
 }
 
 
 def bytes_of(quantity: str) -> float:
     """Return the number of a quantity: bytes of memory, or CPU cores."""
-    number = quantity.rstrip("mkMGTPKi")
+    number = quantity.rstrip("mkMGTPEKi")
     unit = quantity[len(number) :]
     return float(number) / 1000 if unit == "m" else float(number) * _UNITS.get(unit, 1.0)
 

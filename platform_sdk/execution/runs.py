@@ -43,8 +43,7 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
     if not (run_dir / CLAIM).is_file():
         return None
     with locked(run_dir):
-        # The path of the data may differ between machines; the content is compared next.
-        claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
+        claim(run_dir, recipe.resolved(), moved=True)
         if not has_the_data(recipe, run_dir):
             return None
         since = complete_since(run_dir, [task.id for task in recipe.plan])
@@ -68,7 +67,7 @@ def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool
         return False
     opened = open_run(run_dir, altered=altered)
     if not opened.altered:
-        claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
+        claim(run_dir, recipe.resolved(), moved=True)
     try:
         return opened.finished and has_the_data(recipe, run_dir)
     except UserError as error:

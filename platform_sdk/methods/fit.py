@@ -11,14 +11,15 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
-from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.config.task import Constant, FromParameter, Task
+from platform_sdk.config.training import OptimiserSpec, TrainSpec
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
 
@@ -52,15 +53,27 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
 
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
+        trained = [training_of(task, recipe) for task in recipe.plan]
         for path, spec in recipe.models(OptimiserSpec):
-            if isinstance(spec, OnlineSpec) and not spec.updates:
-                continue
-            if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
+            if size and spec in trained and (fault := _memory_fault(model, size, spec, cluster, memory)):
                 found.append((path, fault))
     if not found:
         return []
     source = load_source(recipe.path)
     return [source.problem(("parameters", *path), message) for path, message in dict.fromkeys(found)]
+
+
+def training_of(task: Task, recipe: Recipe) -> OptimiserSpec | None:
+    """Return the settings of a task's training; None if the task does not train."""
+    name = {"train": "training", "online": "online"}.get(task.component)
+    if name is None:
+        return None
+    wire = task.inputs[name]
+    value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else cast(Constant, wire).value
+    if task.component == "train":
+        return TrainSpec.model_validate(value)
+    spec = OnlineSpec.model_validate(value)
+    return spec if spec.updates else None
 
 
 def _on_cluster(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +27,7 @@ class EarlierRuns(Struct):
 
     Attributes:
         runs: number of the runs.
-        seconds: median of their durations; None without a run.
+        seconds: median of their durations, without pauses (a server's include them); None without a run.
         gpu_hours: median of their GPU-hours; None if no run recorded them.
         gpu_hour_runs: number of runs that recorded GPU-hours.
         note: the reason why runs could not be read.
@@ -89,4 +90,10 @@ def _of_folder(folder: Path, wanted: Mapping[str, str]) -> Iterator[tuple[float,
         states = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
         finished = states and states[-1].get("status") == "FINISHED"
         if finished and _compared(recipe_params(read_object(run_dir / CLAIM))) == wanted:
-            yield (states[-1]["time"] - states[0]["time"]) / 1000, gpu_hours_of_run(run_dir) or None
+            yield _seconds(states), gpu_hours_of_run(run_dir) or None
+
+
+def _seconds(states: list[dict[str, Any]]) -> float:
+    """Return the time in which a run was not stopped; the time before a kill, which leaves no event, is unknown."""
+    pairs = [(old, new) for old, new in pairwise(states) if (old["event"], new["event"]) == ("started", "ended")]
+    return sum(new["time"] - old["time"] for old, new in pairs) / 1000

@@ -17,10 +17,9 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.shipped import ASSETS
 from platform_sdk.config.struct import Struct
-from platform_sdk.config.training import OptimiserSpec, TrainSpec
-from platform_sdk.methods.fit import local_shape
+from platform_sdk.methods.fit import local_shape, training_of
 from platform_sdk.methods.requirements import named_models
-from platform_sdk.planning.steps import PlannedStep, known_inputs
+from platform_sdk.planning.steps import PlannedStep
 from platform_sdk.sizing.memory import GIB, MASTER, training_memory
 from platform_sdk.sizing.shape import parameters_in_name
 
@@ -79,7 +78,7 @@ def needs_of(recipe: Recipe, run_dir: Path, steps: Iterable[PlannedStep], *, has
     known = [size for size in sizes.values() if size is not None]
     disk, memory, on_gpu, trains = 0.0, 0.0, False, False
     for task in recipe.plan:
-        spec = _training(task.component, known_inputs(task, recipe, run_dir)) if task.id in open_steps else None
+        spec = training_of(task, recipe) if task.id in open_steps else None
         if spec is None:
             continue
         trains = True
@@ -119,16 +118,6 @@ def parameters_of(model: str) -> float | None:
 def in_gib(size: float) -> str:
     """Return a number of bytes as text."""
     return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.0f} MiB"
-
-
-def _training(component: str, inputs: dict[str, object]) -> OptimiserSpec | None:
-    """Return the settings of a step's training; None if the step does not train."""
-    if component == "train":
-        return TrainSpec.model_validate(inputs["training"])
-    if component == "online":
-        spec = OnlineSpec.model_validate(inputs["online"])
-        return spec if spec.updates else None
-    return None
 
 
 def _downloads(recipe: Recipe) -> Iterator[Download]:

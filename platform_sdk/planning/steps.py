@@ -12,7 +12,7 @@ from platform_sdk.execution.claim import FILE as CLAIM
 from platform_sdk.execution.claim import claim
 from platform_sdk.execution.lock import is_locked
 from platform_sdk.execution.step import step_name
-from platform_sdk.tracking.completion import finished_steps
+from platform_sdk.tracking.completion import complete_since, finished_steps
 from platform_sdk.tracking.journal import step_file
 
 State = Literal["finished", "resumes", "runs"]
@@ -35,12 +35,13 @@ def planned_steps(recipe: Recipe, run_dir: Path) -> list[PlannedStep]:
     """Return the steps of a recipe with their states in a run directory, which may not exist.
 
     Raises:
-        UserError: the directory is in use or contains a run of another recipe, or a file of a finished step was altered
+        UserError: the directory contains a run of another recipe, or a file of a finished step was altered
             or removed.
     """
     finished: set[str] = set()
     if (run_dir / CLAIM).is_file():
-        claim(run_dir, recipe.resolved())
+        complete = complete_since(run_dir, [task.id for task in recipe.plan]) is not None
+        claim(run_dir, recipe.resolved(), moved=complete)
         finished = finished_steps(run_dir)
     return [PlannedStep(step=task.id, component=task.component, state=_state(task, recipe, run_dir, finished))
             for task in recipe.plan]  # fmt: skip

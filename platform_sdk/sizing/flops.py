@@ -7,12 +7,16 @@ and attention pairs of tokens.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from platform_sdk.sizing.shape import ModelShape
 
-PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12}
+PEAKS = {
+    "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "GH200": 989e12, "A100": 312e12,
+    "L40S": 362e12,
+}  # fmt: skip
 """Peak dense bfloat16 operations per second by words of the GPU's name; the first match applies."""
 
 
@@ -59,7 +63,8 @@ def attended_pairs(lengths: Iterable[int], key_lengths: Iterable[int]) -> int:
 
 def peak_of(card: str) -> float | None:
     """Return a GPU's peak in bfloat16, or None for an unknown GPU."""
-    return next((peak for name, peak in PEAKS.items() if all(word in card for word in name.split())), None)
+    words = set(re.split(r"[\s-]+", card))
+    return next((peak for name, peak in PEAKS.items() if words.issuperset(name.split())), None)
 
 
 def utilisation(operations: Operations, seconds: float, peak: float) -> dict[str, float]:

@@ -65,6 +65,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 def parameters_in_name(model: str) -> float | None:
     """Return the number of parameters in a model's name (``Qwen2.5-7B-Instruct``: 7e9), or None."""
+    if model.startswith("run:"):  # a run's folder may be named after any model
+        return None
     for part in reversed(model.split("/")):  # a folder's name may have the size of another model
         if sizes := [float(number) * _UNITS[unit.upper()] for number, unit in _IN_NAME.findall(part)]:
             return max(sizes)  # "-1M" may also be the length of the context

@@ -14,6 +14,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.evaluation.report import build_report
 from platform_sdk.execution.runs import finished_at
+from platform_sdk.planning.steps import planned_steps
 from platform_sdk.tracking.store import folder_uri
 from tests.e2e.runs import (
     RECIPES,
@@ -139,5 +140,7 @@ def test_finished_run_is_found_wherever_its_data_lie_now(undisturbed: Path, tmp_
         return finished_at(load_recipe(RECIPES / RECIPE, options(SMALL | changed)), undisturbed) is not None
 
     assert finished(data_dir=str(tmp_path))
+    moved = load_recipe(RECIPES / RECIPE, options(SMALL | {"data_dir": str(tmp_path)}))
+    assert {step.state for step in planned_steps(moved, undisturbed)} == {"finished"}
     with pytest.raises(UserError, match=r"run with other parameters.*\n.*dataset.world.seed"):
         finished(**{"dataset.world.seed": 8})

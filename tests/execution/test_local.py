@@ -191,6 +191,18 @@ def test_run_directory_is_claimed_by_one_recipe(tmp_path: Path) -> None:
     assert os.listdir(run_dir) == ["recipe.json"]
 
 
+def test_claim_of_moved_files_ignores_the_folders_of_data_and_runs_alone(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    claim(run_dir, {"parameters": {"data_dir": "/a", "model": "run:/a/sft-1", "rate": 0.1}})
+    moved = {"parameters": {"data_dir": "/b", "model": "run:/b/sft-1", "rate": 0.1}}
+    with pytest.raises(UserError, match="belongs to a run with other parameters"):
+        claim(run_dir, moved)
+    claim(run_dir, moved, moved=True)
+    for other in ({"model": "run:/b/sft-2"}, {"model": "/b/sft-1"}, {"rate": 0.2}):
+        with pytest.raises(UserError, match=f"parameters.{next(iter(other))}"):
+            claim(run_dir, {"parameters": moved["parameters"] | other}, moved=True)
+
+
 def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> None:
     place = tmp_path / "lib python3.11 Übung"
     place.mkdir()

@@ -37,9 +37,18 @@ def qwen(tmp_path: Path) -> str:
     return f"model={tmp_path}"
 
 
-@pytest.mark.parametrize("recipe", [*sorted(PIPELINES.glob("arena/*7b.yaml")), MYGO, GRPO], ids=lambda path: path.stem)
+LARGE = [MYGO, GRPO, *sorted(PIPELINES.glob("*/*[78]b.yaml"))]
+
+
+@pytest.mark.parametrize("recipe", LARGE, ids=lambda path: path.stem)
 def test_shipped_recipes_fit_a_node_of_eight_gpus(recipe: Path) -> None:
     assert told(recipe, on=cluster(gpus=7, memory="80Gi")) == []
+
+
+def test_shipped_recipe_of_a_small_model_fits_one_gpu_and_several_with_a_retriever_service() -> None:
+    recipe = PIPELINES / "prograph/2wiki-qwen2.5-3b.yaml"
+    assert told(recipe, on=cluster(gpus=1, memory="80Gi")) == []
+    assert told(recipe, "retrieval.url=http://retriever:8080", on=cluster(gpus=7, memory="80Gi")) == []
 
 
 def test_milvus_lite_is_refused_where_jobs_have_several_processes() -> None:

