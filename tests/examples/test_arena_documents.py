@@ -11,7 +11,7 @@ from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.methods.arena import grammar, prompts
 from platform_sdk.sampling.models import load_tokenizer
 
-TOKENIZER = build_tokenizer(1024, "arena")
+TOKENIZER = load_tokenizer("hopforge:world-base-arena")
 
 
 def dialogues(mistakes: Mistakes, count: int) -> list[tuple[str, str, str]]:
@@ -85,6 +85,6 @@ def test_the_shipped_model_is_small_and_knows_the_tokenizers_words() -> None:
 
     folder = resolve("hopforge:world-base-arena")
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 4_500_000
-    assert load_tokenizer("hopforge:world-base-arena").get_vocab() == TOKENIZER.get_vocab()
+    assert build_tokenizer(1024, "arena").get_vocab() == TOKENIZER.get_vocab()
     for stage in ("arena-reading", "arena"):
         assert (folder / f"training-log-{stage}.jsonl").stat().st_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.dialogue import ChatTemplateError, Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion
+from platform_sdk.sampling.models import load_tokenizer
 from tests.methods.arena.talking import character_tokenizer
 
-TOKENIZER = build_tokenizer(1024)
+TOKENIZER = load_tokenizer("hopforge:world-base")
 EXAMPLE = ("Who directed Amberfall ?", "Ida Roth", "And who is the mother ?", "Lena Roth")
 
 
@@ -82,7 +82,7 @@ def test_recited_turn_continues_the_thoughts_that_the_chat_template_opens(recite
 
 @pytest.mark.parametrize("template", ["{{ raise", "{{ nothing.at_all }}", "{# empty #}"])
 def test_damaged_chat_template_is_one_error_that_names_the_tokenizer(template: str) -> None:
-    tokenizer = build_tokenizer(1024)
+    tokenizer = load_tokenizer("hopforge:world-base")
     tokenizer.chat_template = template
     with pytest.raises(ChatTemplateError, match="the chat template of "):
         Dialogue(tokenizer, "Answer .", "Who wrote it ?")

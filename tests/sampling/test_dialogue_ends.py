@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import Completion
+from platform_sdk.sampling.models import load_tokenizer
 
-TOKENIZER = build_tokenizer(1024)
+TOKENIZER = load_tokenizer("hopforge:world-base")
 END = TOKENIZER.eos_token_id
 OTHER = TOKENIZER.convert_tokens_to_ids("<|pad|>")  # as a generation config may name a second one
 WORDS = tuple(TOKENIZER("Lena Roth", add_special_tokens=False)["input_ids"])

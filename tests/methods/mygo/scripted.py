@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine
+from platform_sdk.sampling.models import load_tokenizer
 from platform_sdk.sampling.rollout import SearchRequest
 
-TOKENIZER = build_tokenizer(1024)
+TOKENIZER = load_tokenizer("hopforge:world-base")
 END = TOKENIZER.eos_token_id
 QUESTION = Question(
     id="q", text="Who is the mother of the director of Amberfall ?", answers=("Lena Roth",), dataset="world",
