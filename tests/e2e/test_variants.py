@@ -16,9 +16,10 @@ from platform_sdk.tracking import manifest
 from tests.e2e.runs import RECIPES, TINY_MYGO, content, options, rollouts, run_here
 from tests.kubeflow.pods import Pods
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_overlapped_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
     smaller = {"overlap": True, "iterations": 3, "selection.questions": 6, "selection.attempts": 2}
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | smaller)
@@ -36,6 +37,7 @@ def test_overlapped_iteration_samples_with_the_weights_before_the_last(tmp_path:
     assert thresholds == sorted(thresholds)
 
 
+@pytest.mark.slow
 def test_run_by_pods_with_fewer_iterations_than_compiled_equals_a_local_run_of_them(tmp_path: Path) -> None:
     compiled = load_recipe(RECIPES / "world.yaml", options(TINY_MYGO | {"iterations": 2, "evaluate_iterations": True}))
     [field] = [field.name for field in compiled.form if field.setting == "iterations"]
@@ -53,6 +55,7 @@ def test_run_by_pods_with_fewer_iterations_than_compiled_equals_a_local_run_of_t
     assert there == here
 
 
+@pytest.mark.slow
 def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:
     offline = {"selection.threshold": "fixed", "selection.initial_threshold": 0.3}
     # From 0.3 a rising threshold would be 0.5 or more, whatever the mean reward.
@@ -79,6 +82,7 @@ def test_unsplit_agent_reads_its_own_search_results(tmp_path: Path) -> None:
         assert all(item.text in told for item in rollout.main.evidence)
 
 
+@pytest.mark.slow
 def test_chain_plan_asks_sub_questions_one_at_a_time(tmp_path: Path) -> None:
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
@@ -98,6 +102,7 @@ def instruction(planner: Trajectory) -> tuple[int, ...]:
     return planner.token_ids[: planner.token_ids.index(question)]
 
 
+@pytest.mark.slow
 def test_mygo_continues_from_the_evipath_model(tmp_path: Path) -> None:
     tiny = {
         **{name: value for name, value in TINY_MYGO.items() if not name.startswith(("warmup.", "training."))},
