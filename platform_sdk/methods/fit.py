@@ -11,14 +11,14 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
-from platform_sdk.config.task import Constant, FromParameter, Task
+from platform_sdk.config.task import FromParameter, FromTask, Task
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
@@ -65,11 +65,10 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
 
 def training_of(task: Task, recipe: Recipe) -> OptimiserSpec | None:
     """Return the settings of a task's training; None if the task does not train."""
-    name = {"train": "training", "online": "online"}.get(task.component)
-    if name is None:
+    wire = task.inputs.get({"train": "training", "online": "online"}.get(task.component, ""))
+    if wire is None or isinstance(wire, FromTask):  # another task's output is not known yet
         return None
-    wire = task.inputs[name]
-    value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else cast(Constant, wire).value
+    value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else wire.value
     if task.component == "train":
         return TrainSpec.model_validate(value)
     spec = OnlineSpec.model_validate(value)
