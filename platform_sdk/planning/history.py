@@ -96,4 +96,4 @@ def _of_folder(folder: Path, wanted: Mapping[str, str]) -> Iterator[tuple[float,
 def _seconds(states: list[dict[str, Any]]) -> float:
     """Return the time in which a run was not stopped; the time before a kill, which leaves no event, is unknown."""
     pairs = [(old, new) for old, new in pairwise(states) if (old["event"], new["event"]) == ("started", "ended")]
-    return sum(new["time"] - old["time"] for old, new in pairs) / 1000
+    return sum(int(new["time"]) - int(old["time"]) for old, new in pairs) / 1000
