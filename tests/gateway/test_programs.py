@@ -290,7 +290,7 @@ def test_program_that_closes_its_output_and_stays_is_no_program_killed_from_outs
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "GUARD_SECONDS", 0.5)
-    end = ended(session, python("import os, time; os.close(1); os.close(2); time.sleep(600)", seconds=60))
+    end = ended(session, python("import os, time; os.close(1); os.close(2); time.sleep(600)", seconds=5))
     assert (end.outcome, end.status, end.killed) == ("timeout", None, False)
     wait_for(lambda: not holders(session.token))
 

@@ -54,6 +54,8 @@ FURTHER = (
     "prograph/2wiki-qwen2.5-3b", "prompting/world", "react/search-r1-qwen3-4b",
 )  # fmt: skip
 """Shipped recipes with other jobs than those of ``REDUCED``."""
+QUICK = ("arena", "mygo", "program", "toy")
+"""Recipes of the fast tests: sampling, training with and without a server, programs, and steps of one's own."""
 
 
 class Operator:
@@ -188,7 +190,9 @@ def check_run(recipe: Recipe, cluster: Cluster, place: Place) -> list[PlannedJob
 
 
 @pytest.mark.e2e(minutes=1)
-@pytest.mark.parametrize("name", sorted(REDUCED))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in sorted(REDUCED)]
+)
 def test_planned_jobs_equal_the_jobs_of_the_run(name: str, cluster: Cluster, place: Place) -> None:
     jobs = check_run(reduced(name), cluster, place)
     assert jobs
