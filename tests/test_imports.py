@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -31,6 +32,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 
+@functools.cache
 def imported(path: Path) -> list[tuple[int, str]]:
     """Return every module that a file imports, at its top, inside functions or for type checking, with the line."""
     found = []

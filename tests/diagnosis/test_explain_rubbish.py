@@ -48,7 +48,7 @@ def test_any_answer_of_the_api_server_leaves_what_pipelines_says(cluster: Cluste
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_any_answer_of_pipelines_gives_one_sentence(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("platform_sdk.kubeflow.remote.connection.PAUSES", (0.0,) * 5)
     with HttpServer(lambda _: ANSWERS[answer]) as server:
         done = CliRunner().invoke(app, ["explain", "fe0e4358", "--host", server.url, "--namespace", "team-a"])
     assert isinstance(done.exception, UserError), repr(done.exception)

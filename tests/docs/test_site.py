@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 import subprocess
@@ -101,6 +102,7 @@ def test_recipe_of_the_quick_start_is_valid(tmp_path: Path) -> None:
     assert load_recipe(tmp_path / "my-run.yaml").name == "my-run"
 
 
+@functools.cache
 def defined(path: Path) -> set[str]:
     """Return the names of a module's functions, classes and methods, the latter behind their class."""
     found = set()

@@ -251,7 +251,7 @@ def test_form_values_are_recorded_in_the_run(pods: Pods, tmp_path: Path) -> None
 
 def test_form_sets_the_number_of_iterations(tmp_path: Path, place: ClusterSpec) -> None:
     pipeline = PIPELINE.replace("{seed: seed,", "{iterations: iterations,")
-    for count in (0, 1, 5):
+    for count in (0, 3):  # fewer and more than compiled
         folder = tmp_path / str(count)
         pods = Pods(folder, load_recipe(write_toy(folder, pipeline=pipeline), ["iterations=2"]))
         [field] = [field for field in pods.recipe.form if field.setting == "iterations"]

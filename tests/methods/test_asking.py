@@ -72,11 +72,11 @@ def test_ask_prints_retrieved_triples_after_the_turn_that_searched(kg_run: Path)
 def test_ask_prints_tool_calls_with_their_results(tmp_path: Path) -> None:
     run_dir = finished_run(tmp_path, "react", changes=["dataset.world.years=1", "model=hopforge:world-base-react"])
     texts = [one.text for one in read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)]
-    printed = [
+    printed = (
         CliRunner().invoke(app, ["ask", str(run_dir), text, "--temperature", "1", "--seed", str(seed)]).stdout
         for seed, text in enumerate(texts * 3)
-    ]
-    [lines] = [text.splitlines() for text in printed if "calls calculator: " in text][:1]
+    )
+    lines = next(text for text in printed if "calls calculator: " in text).splitlines()
     place = next(n for n, line in enumerate(lines) if line.strip().startswith("calls calculator: "))
     assert lines[place + 1].strip().startswith("= ")
     assert any(line.strip().startswith("searches: ") for line in lines)
