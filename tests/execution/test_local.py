@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -57,11 +59,22 @@ class EventRecorder(Listener):
         self.events.append(f"!{task}")
 
 
-def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
+LIGHT_WORKER = "from platform_sdk.execution import worker\nworker.COMMON = ()\nraise SystemExit(worker.main())"
+"""A worker that imports nothing before its first task: a toy step needs no torch, whose import takes seconds."""
+
+
+def light(command: Sequence[str]) -> list[str]:
+    return guarded([sys.executable, "-c", LIGHT_WORKER])
+
+
+def run(
+    recipe: Path, run_dir: Path, *overrides: str, start: Callable[[Sequence[str]], list[str]] = light
+) -> EventRecorder:
     loaded = load_recipe(recipe, overrides)
     heard = EventRecorder()
     place = run_dir.resolve()
-    with terminable(), locked(run_dir) as lock, warm_worker(run_dir, lock) as worker:
+    replaced = mock.patch("platform_sdk.execution.local.guarded", start)
+    with replaced, terminable(), locked(run_dir) as lock, warm_worker(run_dir, lock) as worker:
         walk(
             loaded.plan,
             lambda task, outputs: inputs_of(task, loaded.parameters, place, outputs),
@@ -80,7 +93,7 @@ def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]
 
 
 def test_local_run_executes_its_tasks_in_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
+    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true", start=guarded)
     assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
     assert heard.lines == ["making data"]
     used = (tmp_path / "run" / "use.txt").read_text().splitlines()
@@ -213,23 +226,26 @@ def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> No
 
 def test_task_ends_before_the_processes_that_it_forked(tmp_path: Path) -> None:
     """A reward function's module may keep a pool of processes."""
-    code = "from platform_sdk.execution import worker\nworker.COMMON = ()\nraise SystemExit(worker.main())"
     inputs = {"run_dir": str(tmp_path), "seed": 1, "rate": 0.5, "mode": "leaves-a-process", "spec": {}}
     request = Request(component="tests.kubeflow.toysteps.make", inputs=inputs, log=tmp_path / "make.log")
     done = subprocess.run(
-        guarded([sys.executable, "-c", code]), input=request.model_dump_json() + "\n", cwd=HOME, text=True,
+        light(()), input=request.model_dump_json() + "\n", cwd=HOME, text=True,
         capture_output=True, timeout=20,
     )  # fmt: skip
     assert Result.model_validate_json(done.stdout).outputs == {"digest": "d1", "level": 0.5}
 
 
 def test_worker_forks_before_any_thread_has_started() -> None:
-    """Forking a process with threads may copy a lock that a thread holds; Arrow's allocator thread holds none."""
+    """Forking a process with threads may copy a lock that a thread holds; Arrow's allocator thread holds none.
+
+    OpenBLAS ends its own threads before a fork, so it has none here.
+    """
     code = (
         "import importlib\nfrom pathlib import Path\nfrom platform_sdk.execution.worker import COMMON\n"
         "for name in COMMON: importlib.import_module(name)\n"
         "names = [(task / 'comm').read_text().strip() for task in Path('/proc/self/task').iterdir()]\n"
         "print([name for name in names if not name.startswith('jemalloc')])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, check=True)
+    own = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, env=own, capture_output=True, text=True, check=True)
     assert len(done.stdout.split(",")) == 1, done.stdout
