@@ -85,9 +85,11 @@ WORLD = (
 )  # fmt: skip
 # Studies whose rows are compared at equal rollouts.
 BUDGETS = ("credit-tuning", "credit", "tuning", "grpo-tuning", "grpo", "grpo-workers")
-GRAPH_RECALL = ("benchmarks/graph_recall.py", "--workdir", "runs/figures/graph-recall")  # shared by the tables
+RUNS = "runs/figures"
+"""The default of ``--folder``, whose value takes its place in the arguments of scripts."""
+GRAPH_RECALL = ("benchmarks/graph_recall.py", "--workdir", f"{RUNS}/graph-recall")  # shared by the tables
 GRAPH_TABLES = ("contexts", "corpora", "passages", "reach")
-ARENA_REAL = ("studies/arena-real.yaml", "--folder", "runs/figures")  # read the study's finished runs
+ARENA_REAL = ("studies/arena-real.yaml", "--folder", RUNS)  # read the study's finished runs
 ARENA_TABLES = (("evidence", "arena_evidence"), ("updates", "online_updates"))
 FIGURES: dict[str, StudyTable | StudyCost | Summary | Recall | Script | Kept] = {
     figure.name: figure
@@ -144,8 +146,7 @@ def measure(figure: StudyTable | Recall | Script, folder: Path) -> Record:
         CalledProcessError: a command failed.
     """
     if isinstance(figure, Script):
-        # Scripts read the runs of studies.
-        line = [sys.executable, *(word.replace("runs/figures", str(folder)) for word in figure.arguments)]
+        line = [sys.executable, *(word.replace(RUNS, str(folder)) for word in figure.arguments)]
         return figure.record(subprocess.run(line, cwd=HOME, stdout=subprocess.PIPE, check=True, text=True).stdout)
     printed = []
     for command in figure.commands(folder):
@@ -201,7 +202,7 @@ def _measured_for(name: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables to measure again")
-    parser.add_argument("--folder", type=Path, default=Path("runs/figures"), help="folder of the run directories")
+    parser.add_argument("--folder", type=Path, default=Path(RUNS), help="folder of the run directories")
     parser.add_argument("--list", action="store_true", help="show the names and their commands")
     parser.add_argument(
         "--check", action="store_true", help="compare pages and pictures with the record; exit with 1 on a fault"

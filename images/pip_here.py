@@ -7,20 +7,17 @@ Usage: pip_here.py FILE; pip's settings for the build are written to FILE.
 
 from __future__ import annotations
 
-import ast
-import re
-import subprocess
 import sys
 from pathlib import Path
 
-SECTIONS = ("global", "install", ":env:")
-"""Sections of pip's settings that concern an installation; later ones take precedence, as in pip."""
-SETTING = re.compile(rf"^(?P<section>{'|'.join(SECTIONS)})\.(?P<name>[\w-]+)=(?P<value>'.*'|\".*\")$")
+import pip  # noqa: F401  (without pip it would have no settings)
 
-listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-found = [match for match in map(SETTING.match, listed.stdout.splitlines()) if match]
-found.sort(key=lambda match: SECTIONS.index(match["section"]))
-settings = {match["name"]: " ".join(ast.literal_eval(match["value"]).split()) for match in found}
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from install import pip_settings
+
+# A list, e.g. of indexes, has lines in pip's settings; here each setting is one line.
+settings = {name: " ".join(value.split()) for name, value in pip_settings(sys.executable).items()}
 written = Path(sys.argv[1]).resolve()
 written.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in sorted(settings.items()))]) + "\n")
 named = {Path(word.removeprefix("file://")) for value in settings.values() for word in value.split()}
