@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
+
+from platform_sdk.tracking import store
 
 # The same examples in every run: a red test is a change's fault. More are drawn with --hypothesis-profile=default.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -94,6 +98,20 @@ def _default_mlflow_store() -> Iterator[None]:
     yield
     if "mlflow" in sys.modules:
         sys.modules["mlflow"].set_tracking_uri(None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Create MLflow's empty store once in this process and copy it: its sixty migrations take more than a second."""
+    create, empty = store._create, tmp_path_factory.mktemp("mlflow") / "empty.db"
+
+    def copy(database: Path) -> None:
+        if not empty.is_file():
+            create(empty)
+        shutil.copyfile(empty, database)
+
+    with mock.patch.object(store, "_create", copy):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,6 @@ safe, since the worker computes nothing and starts no thread before it forks.
 
 from __future__ import annotations
 
-import gc
-import importlib
 import logging
 import os
 import signal
@@ -27,6 +25,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.execution.step import load_step
 from platform_sdk.files import storage_error
 from platform_sdk.processes.guard import end_with
+from platform_sdk.processes.imports import import_all
 from platform_sdk.processes.peak_memory import process_line
 from platform_sdk.tracking.runs import recorded_settings
 
@@ -36,7 +35,7 @@ COMMON = (
     "platform_sdk.training.run", "platform_sdk.training.online.loop", "platform_sdk.sampling.transformers_engine",
     "platform_sdk.retrieval.index", "platform_sdk.evaluation.report", "platform_sdk.tracking.following",
 )  # fmt: skip
-"""Modules that most steps import and that start no thread."""
+"""Modules that most of hopforge's steps import and that start no thread."""
 
 
 class Request(Struct):
@@ -165,12 +164,13 @@ def main() -> int:
     # torch then counts GPUs without initialising CUDA, which a forked process could not do again.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     worker = _Worker()
-    for module in COMMON:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # so that collections in the children copy no page of this process
+    imported = False
     for line in sys.stdin:
-        result = worker.run(Request.model_validate_json(line))
+        request = Request.model_validate_json(line)
+        if not imported and "." not in request.component:  # a step of one's own imports what it needs
+            import_all(COMMON)
+            imported = True
+        result = worker.run(request)
         if worker.stopping:
             return 128 + signal.SIGINT
         print(result.model_dump_json(), file=answers, flush=True)

@@ -327,7 +327,7 @@ def load_method(name: str) -> AnyMethod:
     """Return the method of a pipeline: a shipped one by its name, another by its module's dotted name.
 
     Raises:
-        UserError: there is no such method, or its module has no ``METHOD``.
+        UserError: there is no such method, its module has no ``METHOD``, or it lacks a required part.
     """
     module = name if "." in name else f"{__package__}.{name}.method"
     shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
@@ -339,6 +339,8 @@ def load_method(name: str) -> AnyMethod:
             f"method {name}: METHOD of {module} is of type {type(found).__name__}; make it an instance of a subclass "
             f"of {__name__}.Method"
         )
+    if missing := [part for part in ("name", "agent_settings", "evaluation_settings") if not hasattr(found, part)]:
+        raise UserError(f"method {name}: METHOD of {module} has no {', '.join(missing)}")
     return found
 
 

@@ -30,7 +30,7 @@ def header(table: StudyTable) -> list[str]:
 
 
 def lines(table: StudyTable) -> list[list[str]]:
-    """Return the rows as text: shares in percent, counts unscaled, published values as printed in the paper."""
+    """Return the rows as text: shares in percent, counts unscaled, published values as in the study's file."""
     columns = _columns(table)
     return [
         [

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -59,22 +57,11 @@ class EventRecorder(Listener):
         self.events.append(f"!{task}")
 
 
-LIGHT_WORKER = "from platform_sdk.execution import worker\nworker.COMMON = ()\nraise SystemExit(worker.main())"
-"""A worker that imports nothing before its first task: a toy step needs no torch, whose import takes seconds."""
-
-
-def light(command: Sequence[str]) -> list[str]:
-    return guarded([sys.executable, "-c", LIGHT_WORKER])
-
-
-def run(
-    recipe: Path, run_dir: Path, *overrides: str, start: Callable[[Sequence[str]], list[str]] = light
-) -> EventRecorder:
+def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
     loaded = load_recipe(recipe, overrides)
     heard = EventRecorder()
     place = run_dir.resolve()
-    replaced = mock.patch("platform_sdk.execution.local.guarded", start)
-    with replaced, terminable(), locked(run_dir) as lock, warm_worker(run_dir, lock) as worker:
+    with terminable(), locked(run_dir) as lock, warm_worker(run_dir, lock) as worker:
         walk(
             loaded.plan,
             lambda task, outputs: inputs_of(task, loaded.parameters, place, outputs),
@@ -93,7 +80,7 @@ def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]
 
 
 def test_local_run_executes_its_tasks_in_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true", start=guarded)
+    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
     assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
     assert heard.lines == ["making data"]
     used = (tmp_path / "run" / "use.txt").read_text().splitlines()
@@ -229,8 +216,8 @@ def test_task_ends_before_the_processes_that_it_forked(tmp_path: Path) -> None:
     inputs = {"run_dir": str(tmp_path), "seed": 1, "rate": 0.5, "mode": "leaves-a-process", "spec": {}}
     request = Request(component="tests.kubeflow.toysteps.make", inputs=inputs, log=tmp_path / "make.log")
     done = subprocess.run(
-        light(()), input=request.model_dump_json() + "\n", cwd=HOME, text=True,
-        capture_output=True, timeout=20,
+        guarded([sys.executable, "-m", "platform_sdk.execution.worker"]), input=request.model_dump_json() + "\n",
+        cwd=HOME, text=True, capture_output=True, timeout=20,
     )  # fmt: skip
     assert Result.model_validate_json(done.stdout).outputs == {"digest": "d1", "level": 0.5}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import load_method
+from platform_sdk.methods.method import Method, load_method
 from platform_sdk.methods.steps import online, sample, step_of
 from platform_sdk.sampling.pairs import make_pair
 from tests.methods.contexts import plain
@@ -26,6 +28,20 @@ from tests.methods.contexts import plain
 def test_module_without_a_method_is_one_clear_error(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_method(name)
+
+
+def test_method_without_its_required_parts_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unfinished(Method[Any, Any, Any]):
+        name = "unfinished"
+        agent = rewards = measure = None  # type: ignore[assignment]
+
+    module: Any = ModuleType("unfinished.method")
+    module.METHOD = Unfinished()
+    monkeypatch.setitem(sys.modules, "unfinished", ModuleType("unfinished"))
+    monkeypatch.setitem(sys.modules, "unfinished.method", module)
+    expected = "METHOD of unfinished.method has no agent_settings, evaluation_settings"
+    with pytest.raises(UserError, match=expected):
+        load_method("unfinished.method")
 
 
 @pytest.mark.parametrize(("name", "folder"), [("mygo", "mygo"), ("arena", "arena")])

@@ -160,6 +160,7 @@ def synthesise(
         own = path if share.count == 1 else path.with_name(f"drafts.share{share.index}.jsonl")
         todo = share.of(missing)
         with AppendLog(own, Example) as log, teaching() as teacher, _bar(len(todo), share) as bar:
+            clock.start()
             agents = [partial(_attempted, teacher.write, question, attempts, limits) for question in todo]
             for example in run_agents(agents, teacher.engine, live=teacher.live):
                 made.append(example)
@@ -227,16 +228,19 @@ def _collect(path: Path) -> None:
 
 
 class _Clock:
-    """Wall time of a synthesis in seconds, over all its starts."""
+    """Wall time of a synthesis in seconds, over all its starts, without the start of the teacher."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._begun = path, time.monotonic()
-        self._before = seconds_of(path)
-        self._written = self._begun
+        self._path, self._before = path, seconds_of(path)
+        self._begun: float | None = None
+        self._written = 0.0
+
+    def start(self) -> None:
+        self._begun = self._written = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return self._before + time.monotonic() - self._begun
+        return self._before + (time.monotonic() - self._begun if self._begun is not None else 0.0)
 
     def tick(self) -> None:
         """Save the time, at most once per second."""
