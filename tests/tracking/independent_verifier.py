@@ -11,6 +11,7 @@ FIELDS = ("sequence", "time", "event", "digests", "files", "inputs", "outputs", 
 START, *ENDS = "run started", "run ended: FINISHED", "run ended: FAILED", "run ended: KILLED"
 UNSEALED = ("done", "plan.json", "cluster.json", "tracking/digests.json", "tracking/verified.json", "tracking/lock",
             "tracking/mlflow.json", "tracking/follower.log", "tracking/removed.jsonl")  # fmt: skip
+ENDINGS = ("-step.json", "-server.json", "/begun.json", "/drafts.jsonl", "/malformed.jsonl", "/server.log")
 
 
 def sha256(data: bytes) -> str:
@@ -69,11 +70,9 @@ def ended_line(entry: dict, found: dict) -> bytes:
 
 
 def may_be_unsealed(path: str) -> bool:
-    *folders, _ = parts = path.split("/")
-    listed = path in UNSEALED or path.startswith(("logs/", "index/")) or "extractions" in folders[1:]
-    listed |= path.endswith(("-step.json", ".seconds.json", "/begun.json", "/drafts.jsonl", "/malformed.jsonl"))
+    listed = path in UNSEALED or path.startswith(("logs/", "index/")) or path.endswith((*ENDINGS, ".seconds.json"))
     listed |= path.startswith(("outputs/", "graph/extract-")) and path.endswith(".json")
-    return listed or any(part.startswith(".") or (part.startswith("checkpoint") and part != parts[0]) for part in parts)
+    return listed or "/." in f"/{path}" or any(name in path for name in ("/extractions/", "/processes/", "/checkpoint"))
 
 
 def verify(files: dict[str, bytes]) -> set[str]:

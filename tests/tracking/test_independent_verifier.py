@@ -128,6 +128,8 @@ def test_both_verifiers_find_an_unaltered_run_whole(small: Path) -> None:
     [
         ("note.txt", True), ("eval-final/note.txt", True), ("tracking/note.json", True), (".note", False),
         ("begun.json", True), ("eval-final/begun.json", False), ("drafts.jsonl", True), ("a/b/drafts.jsonl", False),
+        ("server.log", True), ("eval-final/server.log", False), ("eval-final/evaluate-server.json", False),
+        ("processes/x", True), ("warmup/processes/0/stderr.log", False),
         ("checkpoint-1/x", True), ("warmup/checkpoint-1/x", False), ("extractions/x", True), ("a/extractions/x", False),
         ("outputs/x.json", False), ("outputs/x.txt", True), ("logs/x", False), ("index/new/x", False),
         ("outputs/a/x.json", False), ("graph/extract-1.json", False), ("graph/extract-a/x.json", False),
