@@ -15,6 +15,7 @@ from platform_sdk.record_files import (
     digest_records,
     header,
     read_jsonl,
+    read_log,
     write_jsonl,
 )
 from platform_sdk.records import Passage, Question
@@ -106,13 +107,15 @@ def damaged(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     ids=["edited", "halved", "torn", "emptied", "garbage", "header", "spaces", "removed", "no digests", "digests"],
 )
 def test_damaged_log_keeps_unaltered_records_and_takes_the_others_again(
-    tmp_path: Path, damage: Callable[[Path], None]
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "log.jsonl"
     with AppendLog(path, Question) as log:
         for question in QUESTIONS:
             log.append(question)
     check_log(path)
+    assert read_log(path, Question) == QUESTIONS
+    assert not caplog.records  # nothing was altered
     damage(path)
     with AppendLog(path, Question) as log:
         kept = list(log.records)

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.rollouts [--model 0.6B] [--dry-run] [--json FILE]
 
 A stub stands in for the retriever and answers after a given time. The bare run gives the engine prompts as long as the
-dialogues' turns, all at once. vLLM is taken where it is installed, else the transformers engine.
+dialogues' turns, all at once. The engine is vLLM if it is installed, else transformers.
 """
 
 from __future__ import annotations

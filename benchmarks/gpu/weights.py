@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.weights [--model 3B] [--dry-run] [--json FILE]
 
 Measured is the transformers engine in the trainer's process, with digest, probe and its check; the ratio says how much
-of the time is the copying itself. The bytes that a server reads from files are told beside.
+of the time is the copying itself. It also prints the bytes that a server reads from files.
 """
 
 from __future__ import annotations

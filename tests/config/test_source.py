@@ -88,6 +88,7 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         pytest.param("a: " + "[" * 100_000, ":1: is nested more than 40 levels deep", id="depth 100,000"),
         pytest.param("b: 1\na: &a\n  b: *a\n", ":2: is nested more than 40 levels deep", id="alias in itself"),
         pytest.param("b: 1\na: &a\n  <<: *a\n", "is nested more than 40 levels deep", id="merge of itself"),
+        pytest.param("b: 1\na: &a\n  <<: [*a]\n", "is nested more than 40 levels deep", id="merge of a list of itself"),
         pytest.param("b: 1\n<<: 3\n", ":2: must be a mapping or a list of mappings", id="merge of a number"),
         pytest.param("b: 1\na: " + "9" * 5000, ":2: the integer 9999", id="5,000 digits"),
         pytest.param("a: 0x" + "f" * 9000, ":1: the integer 0xffff", id="hexadecimal digits"),

@@ -201,6 +201,17 @@ def test_each_reason_of_kueue_has_words_of_its_own(reason: str) -> None:
     assert REASONS[reason] in found.cause
 
 
+def test_job_that_waits_for_an_admission_check_quotes_its_message() -> None:
+    found = conditions({"status": {"conditions": [
+        {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "Quota reserved"},
+        {"type": "Admitted", "status": "False", "reason": "NoReservation", "message": "provisioning has not started"},
+    ]}})  # fmt: skip
+    job = waiting("Pending").model_copy(update={"workload": WorkloadFacts(name="w", conditions=found)})
+    [one] = explained(job).findings
+    assert (one.rule, one.kind) == ("check_pending", "waiting")
+    assert one.cause == f"job {job.name} has its quota and waits for an admission check: provisioning has not started"
+
+
 def test_a_refusal_before_the_pod_started_is_not_the_cause() -> None:
     event = Event(
         object="PyTorchJob j",

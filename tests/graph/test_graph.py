@@ -94,6 +94,14 @@ def test_incidence_of_entities_is_the_transpose_with_ascending_rows() -> None:
     assert {(graph.hyperedge_texts[e], graph.entity_names[v]) for e, v in pairs} == given
 
 
+def test_every_row_of_a_graph_whose_facts_have_one_entity_each_has_it() -> None:
+    facts = [Fact(text=f"fact {i}", entities=(Mention(name=f"n{i}"),), source=Source(passage="p")) for i in range(7)]
+    graph = graph_of(facts)
+    found = {graph.hyperedge_texts[e]: [graph.entity_names[v] for v in graph.edge_entities.row(e)] for e in range(7)}
+    assert found == {f"fact {i}": [f"n{i}"] for i in range(7)}
+    assert [len(graph.entity_edges.row(v)) for v in range(7)] == [1] * 7
+
+
 def test_graph_is_the_same_in_any_order_and_any_number_of_files(tmp_path: Path) -> None:
     one = write(tmp_path / "one.jsonl", BORN, FILM, LONELY)
     some = [write(tmp_path / "a.jsonl", LONELY), write(tmp_path / "b.jsonl", FILM, BORN, FILM)]

@@ -13,10 +13,10 @@ import pytest
 from platform_sdk.config.credit import GdpoCreditSpec, GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.selection import Acceptance
-from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.records import Question, Rollout, Trajectory, Turn
 from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.training.advantages import group_advantages, update_advantages, varied
-from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey
+from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey, turn_credits
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.online.preparation import prepare_groups, read_prepared
 
@@ -115,6 +115,23 @@ def test_groups_are_repeated_where_all_rewards_are_equal_or_only_where_all_are_0
     equal, wrong = GroupAdvantage("reward"), GroupAdvantage("reward", GroupCreditSpec(resample="wrong"))
     assert [equal.repeats(group(*rewards)) for rewards in ((0, 0), (1, 1), (0, 1))] == [True, True, False]
     assert [wrong.repeats(group(*rewards)) for rewards in ((0, 0), (1, 1), (0, 1))] == [True, False, False]
+
+
+def test_credit_without_a_rule_of_its_own_repeats_groups_that_it_cannot_learn_from() -> None:
+    group = [rollout(attempt, f1=f1) for attempt, f1 in enumerate((0.2, 0.9))]
+    assert [Acceptance("f1", threshold, 1).repeats(group) for threshold in (0.5, 1.0)] == [False, True]
+
+
+def test_credits_of_turns_are_the_means_of_their_tokens_and_only_of_rollouts_that_have_any() -> None:
+    turns = (
+        Turn(speaker="agent", text="", start=0, end=2), Turn(speaker="environment", text="", start=2, end=3),
+        Turn(speaker="agent", text="", start=3, end=4, rewards={"reward": 1.0}),
+    )  # fmt: skip
+    main = trajectory("main", (1, 1, 0, 1)).model_copy(update={"turns": turns})
+    group = [rollout(attempt).model_copy(update={"main": main}) for attempt in (0, 1)]
+    [found] = turn_credits(group, {TrajectoryKey(group[1].id, "main"): (1.0, 2.0, 0.0, -3.0)})
+    assert found.rollout == group[1].id
+    assert [(turn.advantage, turn.rewards) for turn in found.turns] == [(1.5, {}), (-3.0, {"reward": 1.0})]
 
 
 def test_acceptance_gives_one_to_the_first_accepted_rollouts_and_nothing_to_others() -> None:

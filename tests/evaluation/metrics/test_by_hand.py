@@ -63,6 +63,8 @@ def test_hotpotqa(score: Any) -> None:
     assert means["sp_em"] == 0.25
     assert means["joint_prec"] == 0.125
     assert scores.missing == {"": 1, "sp_": 1}
+    answered = {"answer": dict.fromkeys("abcd", "cat"), "sp": {"a": []}}
+    assert score("hotpotqa", gold, answered).missing == {"": 0, "sp_": 3}
 
 
 def test_no_facts_for_no_facts_is_an_exact_match_of_f1_zero(score: Any) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform_sdk.config.selection import SelectionSpec
-from platform_sdk.methods.selection import batch_of, next_attempts, raised_threshold, select
+from platform_sdk.methods.selection import acceptance, batch_of, next_attempts, raised_threshold, select
 from platform_sdk.records import Question, Rollout, Trajectory
 
 EMPTY = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())
@@ -85,6 +85,13 @@ def test_selection_takes_the_first_accepted_of_each_question() -> None:
     ]
     chosen = select(rollouts, "f1", 0.9, accepted=2)
     assert [r.id for r in chosen] == ["a#0", "a#1", "b#1"]
+
+
+def test_acceptance_counts_rollouts_attempts_and_questions() -> None:
+    rollouts = [rollout("a", 0, 0.9), rollout("a", 1, 1.0), rollout("a", 2, 0.2), rollout("b", 0, 0.3)]
+    assert acceptance(rollouts, "f1", 0.9) == {
+        "acceptance_rate": 0.5, "attempts_histogram": {"1": 1, "3": 1}, "questions": 2, "questions_without_accepted": 1,
+    }  # fmt: skip
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 99))
