@@ -24,7 +24,7 @@ from platform_sdk.records import Passage, Question
 def test_altered_records_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     questions = [Question(id=str(i), text="Who ?", answers=("x", "y"), dataset="world") for i in range(3)]
-    write_jsonl(path, Question, questions)
+    assert write_jsonl(path, Question, questions) == len(questions)
     digest = digest_records(questions)
     check_digest(path, Question, digest)
     path.write_text(path.read_text().replace("Who ?", "Why ?", 1))
@@ -125,6 +125,17 @@ def test_damaged_log_keeps_unaltered_records_and_takes_the_others_again(
                 log.append(question)
     check_log(path)
     assert sorted(read_jsonl(path, Question), key=lambda q: q.id) == QUESTIONS
+
+
+def test_altered_records_of_a_log_are_counted_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "log.jsonl"
+    with AppendLog(path, Question) as log:
+        for question in QUESTIONS:
+            log.append(question)
+    header_line, *lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header_line + b"".join([lines[0].replace(b"?", b"!", 1), *lines[1:]]))
+    assert read_log(path, Question) == QUESTIONS[1:]
+    assert f"1 of {len(QUESTIONS)} records were altered" in caplog.text
 
 
 def test_log_altered_after_its_end_is_named_with_its_line(tmp_path: Path) -> None:
