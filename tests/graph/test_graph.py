@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.errors import UserError
+from platform_sdk.graph import merge
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import Graph, write_graph
 from platform_sdk.record_files import write_jsonl
@@ -94,12 +95,17 @@ def test_incidence_of_entities_is_the_transpose_with_ascending_rows() -> None:
     assert {(graph.hyperedge_texts[e], graph.entity_names[v]) for e, v in pairs} == given
 
 
-def test_every_row_of_a_graph_whose_facts_have_one_entity_each_has_it() -> None:
-    facts = [Fact(text=f"fact {i}", entities=(Mention(name=f"n{i}"),), source=Source(passage="p")) for i in range(7)]
+def test_every_row_of_a_graph_whose_facts_have_one_entity_each_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "ROWS", 1000)  # written in several batches
+    count = 5000
+    facts = [
+        Fact(text=f"fact {i}", entities=(Mention(name=f"n{i}"),), source=Source(passage="p")) for i in range(count)
+    ]
     graph = graph_of(facts)
-    found = {graph.hyperedge_texts[e]: [graph.entity_names[v] for v in graph.edge_entities.row(e)] for e in range(7)}
-    assert found == {f"fact {i}": [f"n{i}"] for i in range(7)}
-    assert [len(graph.entity_edges.row(v)) for v in range(7)] == [1] * 7
+    names = graph.entity_names
+    found = {graph.hyperedge_texts[e]: [names[v] for v in graph.edge_entities.row(e)] for e in range(count)}
+    assert found == {f"fact {i}": [f"n{i}"] for i in range(count)}
+    assert {len(graph.entity_edges.row(v)) for v in range(count)} == {1}
 
 
 def test_graph_is_the_same_in_any_order_and_any_number_of_files(tmp_path: Path) -> None:

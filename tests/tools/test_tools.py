@@ -86,7 +86,8 @@ def test_calculator_answers_any_text_with_a_number_or_an_arithmetic_error(text: 
         ("0.5 ** 5000", "0", False), ("2 ** 996 > 10 ** 299", "yes", False), ("round(7, -9 ** 8)", "Error : the", True),
         ("9 ** 300 * 9 ** 300", "Error : the value is too large", True), ("round(2.5)", "2", False),
         ("246913578021 / 2", "123456789010.5", False), ("sqrt(-4) > 1", "Error : the value is no finite real", True),
-        ("0.1 + 0.2", "0.3", False), ("sqrt(0)", "0", False), ("2.0 ** 60", "1.15292150460685e+18", False), ("1 / 3", "0.3333333333", False),
+        ("0.1 + 0.2", "0.3", False), ("1 / 3", "0.3333333333", False), ("sqrt(0)", "0", False),
+        ("2.0 ** 60", "1.15292150460685e+18", False),
         ("(" * 90 + "1" + ")" * 90, "1", False), ("1e308 * 10", "Error : the value is no finite real number", True),
     ],
 )  # fmt: skip
