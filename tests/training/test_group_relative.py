@@ -75,6 +75,13 @@ def test_cispo_by_hand_keeps_every_gradient() -> None:
     torch.testing.assert_close(logprobs.grad, -weights * advantages / 5)
 
 
+def test_cispo_counts_no_token_without_an_advantage_as_clipped() -> None:
+    examples = [*TWO, example("c", 0.0, [log(1 / 4)]), example("d", 1.0, [log(1 / 4)])]
+    clip = CispoClip(type="cispo", maximum=1.2)
+    _, statistics = GroupRelative(clip, 0.0)(ratios(*RATIOS, 2.0, 2.0), batch_of(examples))
+    assert statistics["clip_fraction"].item() == pytest.approx(3 / 7)
+
+
 def test_gspo_by_hand_has_one_ratio_for_a_trajectory() -> None:
     """Ratios √(3/4) and ∛(27/40): within the bounds for the first; below for the second, whose Â is negative."""
     logprobs = ratios(*RATIOS)
