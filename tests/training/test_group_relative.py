@@ -76,10 +76,10 @@ def test_cispo_by_hand_keeps_every_gradient() -> None:
 
 
 def test_cispo_counts_no_token_without_an_advantage_as_clipped() -> None:
-    examples = [*TWO, example("c", 0.0, [log(1 / 4)]), example("d", 1.0, [log(1 / 4)])]
+    examples = [*TWO, example("c", 0.0, [log(1 / 4)] * 2), example("d", 1.0, [log(1 / 4)])]
     clip = CispoClip(type="cispo", maximum=1.2)
-    _, statistics = GroupRelative(clip, 0.0)(ratios(*RATIOS, 2.0, 2.0), batch_of(examples))
-    assert statistics["clip_fraction"].item() == pytest.approx(3 / 7)
+    _, statistics = GroupRelative(clip, 0.0)(ratios(*RATIOS, 2.0, 2.0, 2.0), batch_of(examples))
+    assert statistics["clip_fraction"].item() == pytest.approx(3 / 8)
 
 
 def test_gspo_by_hand_has_one_ratio_for_a_trajectory() -> None:
