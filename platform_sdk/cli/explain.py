@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def explain(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run directory, its name in runs/, or the id or name of a run on a cluster.")
+        str, typer.Argument(metavar="RUN", help="A run directory, its name in runs/, or a cluster run's id or name.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     save: Annotated[
