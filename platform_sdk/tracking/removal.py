@@ -49,8 +49,8 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
     sealed = {} if os.path.isabs(inside) else _below(sealed_files(opened.entries), inside)
     if not sealed:
         raise UserError(
-            f"{path}: no step of {run_dir} sealed a file there, so its removal needs no record; give a path in the run "
-            "directory, or delete the file"
+            f"{path}: no step of {run_dir} sealed a file there; give the path of a step's file. Logs and checkpoints "
+            "may be deleted directly; the run's records, its pages and the patch of its code cannot be removed alone"
         )
     log = open_log(run_dir.parent)
     digest = digest_of(sealed, inside)
