@@ -11,7 +11,8 @@ FIELDS = ("sequence", "time", "event", "digests", "files", "inputs", "outputs", 
 START, *ENDS = "run started", "run ended: FINISHED", "run ended: FAILED", "run ended: KILLED"
 UNSEALED = ("done", "plan.json", "cluster.json", "tracking/digests.json", "tracking/verified.json", "tracking/lock",
             "tracking/mlflow.json", "tracking/follower.log", "tracking/removed.jsonl")  # fmt: skip
-ENDINGS = ("-step.json", "-server.json", "/begun.json", "/drafts.jsonl", "/malformed.jsonl", "/server.log")
+ENDINGS = ("-step.json", "-server.json", ".seconds.json", "/begun.json", "/drafts.jsonl", "/malformed.jsonl",
+           "/server.log")  # fmt: skip
 
 
 def sha256(data: bytes) -> str:
@@ -70,7 +71,7 @@ def ended_line(entry: dict, found: dict) -> bytes:
 
 
 def may_be_unsealed(path: str) -> bool:
-    listed = path in UNSEALED or path.startswith(("logs/", "index/")) or path.endswith((*ENDINGS, ".seconds.json"))
+    listed = path in UNSEALED or path.startswith(("logs/", "index/")) or path.endswith(ENDINGS)
     listed |= path.startswith(("outputs/", "graph/extract-")) and path.endswith(".json")
     return listed or "/." in f"/{path}" or any(name in path for name in ("/extractions/", "/processes/", "/checkpoint"))
 
