@@ -47,6 +47,8 @@ class PhaseDir:
     update_rollouts = Entry("rollouts")
     prepared = Entry("prepared")  # in update_rollouts
     scores = Entry("scores.json")
+    server_log = Entry("server.log")
+    processes = Entry("processes")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.run_dir import PhaseDir
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -86,7 +87,7 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logs = spec_file.parent / "processes"
+    logs = PhaseDir(spec_file.parent).processes
     shutil.rmtree(logs, ignore_errors=True)  # logs of an earlier attempt
     logs.mkdir(parents=True)
     config = LaunchConfig(

@@ -23,6 +23,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL, VLLM_PYTHON
 from platform_sdk.processes.environment import GPUS, variables
 from platform_sdk.processes.guard import child_environment, guarded
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.serve import HEALTH, HOST
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
         UserError: vLLM is not installed, the server did not start, or it ended early; the message has its last lines.
     """
     python = vllm_python()
-    path = served.with_name("server.log")
+    path = PhaseDir(served.parent).server_log
     port = _free_port()
     command = [python, "-m", "platform_sdk.sampling.serve", "--spec", str(served), "--port", str(port)]
     with tempfile.TemporaryDirectory(prefix="hopforge-sampler-") as scratch, path.open("w") as output:

@@ -27,7 +27,7 @@ WORKING = (
     RunDir.done, RunDir.recipe, RunDir.plan, RunDir.cluster, RunDir.manifest, f"{RunDir.outputs}/*.json",
     f"{RunDir.logs}/*", f"{RunDir.index}/*", f"{RunDir.graph}/extract-*.json",
     f"*/{PhaseDir.begun}", "*-step.json", "*-server.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl",
-    "*/server.log", "*/extractions/*", "*/processes/*", "*/checkpoint*",
+    f"*/{PhaseDir.server_log}", "*/extractions/*", f"*/{PhaseDir.processes}/*", "*/checkpoint*",
     RunDir.environment, RunDir.run_journal, RunDir.follower_log,
     *(f"{FOLDER}/{name}" for name in ("digests.json", "verified.json", "lock", "mlflow.json", "removed.jsonl")),
 )  # fmt: skip
