@@ -156,6 +156,7 @@ def _write_to(log: Path) -> None:
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr, force=True)
+    logging.getLogger("platform_sdk").setLevel(logging.INFO)  # other libraries only log warnings
 
 
 def main() -> int:

@@ -83,7 +83,7 @@ def merge(
         _scratch(folder / ".merge") as scratch,
         duckdb.connect(config={"memory_limit": f"{memory_gb}GB", "temp_directory": str(scratch)}) as db,
     ):
-        logger.info("facts")
+        logger.info("merging: facts")
         db.execute("SET enable_progress_bar = false")  # the bar would mix with the command's output
         db.execute("SET preserve_insertion_order = false")  # of what is not sorted: memory stays bounded
         db.execute(MACROS)
@@ -93,9 +93,9 @@ def merge(
         db.execute(MALFORMED_RECORDS)
         chunks = _number(db, "SELECT count(DISTINCT chunk) FROM facts")
         for stage, statements in (("hyperedges", HYPEREDGES), ("links", LINKS), ("entities", ENTITIES)):
-            logger.info(stage)
+            logger.info("merging: %s", stage)
             db.execute(statements)
-        logger.info("tables")
+        logger.info("merging: tables")
         db.execute("SET preserve_insertion_order = true")
         malformed = _number(db, f"COPY (FROM malformed ORDER BY ALL) TO '{_quoted(folder / MALFORMED)}' (FORMAT json)")
         entities, hyperedges, mentions = (
@@ -106,7 +106,7 @@ def merge(
             )
             for name, query in TABLES.items()
         )
-        logger.info("incidence")
+        logger.info("merging: incidence")
         incidences = _number(db, "SELECT count(*) FROM incidence")
         arrays = [
             *_write_incidence(db, folder / "edge_entities", ("edge", "entity"), hyperedges, incidences),
@@ -115,7 +115,7 @@ def merge(
         passages = _number(db, "SELECT count(DISTINCT passage) FROM titles")
         unused = _number(db, "SELECT count(DISTINCT passage) FROM titles ANTI JOIN hyperedges USING (passage)")
         unsourced = _number(db, "SELECT count(*) FROM hyperedges WHERE passage = ''")
-        logger.info("digest")
+        logger.info("merging: digest")
         digest = _digest(db, arrays[:2])
         return MergeResult(digest, entities, hyperedges, mentions, chunks, malformed, passages, unused, unsourced)
 
