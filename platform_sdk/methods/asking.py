@@ -77,8 +77,8 @@ def ask(
     step = run.evaluated
     notes: list[str] = []
     engine = engine_here(step.engine, notes)
-    retrieval = retrieval_here(RetrievalSpec.model_validate(step.retrieval))
     method = step.loaded
+    retrieval = retrieval_here(method.unchecked_context(step).retrieval)
     step = step.model_copy(
         update={
             "seed": seed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def test_the_page_s_method_is_validated_run_and_asked(tmp_path: Path, monkeypatc
     answers = rollouts(run_dir, "eval-final")
     assert len(answers) == 4
     assert all(rollout.main.turns[1].queries for rollout in answers)
+
+    without = subprocess.run(
+        [sys.executable, "-P", "-m", "platform_sdk.cli", *ask], capture_output=True, text=True, check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )  # fmt: skip
+    assert (without.returncode, without.stderr.count("\n")) == (2, 1), without.stderr
+    assert without.stderr.startswith("error: searcher.method:METHOD"), without.stderr
 
     done = CliRunner().invoke(app, [*ask, "--json"])
     assert done.exit_code == 0, done.exception
