@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition, import_definition
-from platform_sdk.config.source import suggestion
+from platform_sdk.config.source import FieldPath, suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import check_address
 from platform_sdk.credentials import refuse_credentials
@@ -77,6 +78,25 @@ class IndexSpec(Struct):
 SHIPPED_METHODS = "platform_sdk.retrieval.methods"
 GRAPH_METHODS = ("hyperedge", "graph_r1", "prograph")
 """The shipped methods that search the run's knowledge hypergraph."""
+SCOPES = {"triples": ("head",), "contexts": ("question_id",)}
+"""What every search with a shipped method names besides its query; nothing with the methods that are not here."""
+
+
+class Searched(NamedTuple):
+    """Retrieval method of a run: its name, and what every search names besides its query (its scope)."""
+
+    method: str
+    scope: tuple[str, ...] = ()
+
+    def scope_fault(self, searcher: str, known: Collection[str] = ("question_id",)) -> tuple[FieldPath, str] | None:
+        """Return field and fault if ``searcher`` cannot name the scope from a query and ``known``, else None."""
+        unknown = [name for name in self.scope if name not in known]
+        if not unknown:
+            return None
+        return ("retrieval", "method"), (
+            f"{self.method}: a search there must name its {' and '.join(unknown)}, and {searcher} gives a query alone; "
+            "choose a method that searches by the query, e.g. passages"
+        )
 
 
 def method_module(name: str) -> str:

@@ -260,7 +260,7 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
         raise UserError(f"sampling.engine.engine: {fault}")
     if runner is not None:
         loaded = step.loaded
-        loaded.check(loaded.unchecked_context(step))  # before a job waits for GPUs
+        loaded.context(step)  # before a job waits for GPUs
         if step.engine.brings_server:
             write_server(step.server_file, step.model, step.engine)
         runner(step_processes(step))

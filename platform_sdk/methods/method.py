@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.credit import InformationGainSpec, no_called_rewards, no_information_gain
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.retrieval import RetrievalSpec, Searched
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
-from platform_sdk.config.source import suggestion
+from platform_sdk.config.source import dotted, suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.methods.context import Context
@@ -190,25 +190,41 @@ class Method(ABC, Generic[A, E, Res]):
     """Opening of a multi-turn agent's answer, for credit by information gain."""
 
     def context(self, given: Context) -> RunContext[A]:
-        """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
+        """Return the run's context from a recipe's plain structs, validated and checked.
+
+        Raises:
+            UserError: the agent's settings do not fit the environment or the retrieval method (their ``misfit``, which
+                ``validate`` calls too), or see ``check``.
+        """
         run = self.unchecked_context(given)
+        if rule := getattr(run.agent, "misfit", None):
+            from platform_sdk.retrieval.index import method_of
+
+            retrieval = method_of(run.environment, run.retrieval) if self.searches else None
+            searched = Searched(retrieval.name, retrieval.scope) if retrieval else Searched("none")
+            if found := rule(run.environment, searched):
+                raise UserError(f"{dotted(found[0])}: {found[1]}")
         self.check(run)
         return run
 
     def unchecked_context(self, given: Context) -> RunContext[A]:
-        """Return the run's context from a recipe's plain structs, validated; the run directory may not exist."""
+        """Return the run's context from a recipe's plain structs, validated; the run directory may not exist.
+
+        Raises:
+            UserError: the settings are invalid here, e.g. because a module that they name is not on the Python path.
+        """
         return RunContext(
             given.run_dir,
             given.environment,
-            self.agent_settings.model_validate(given.agent),
-            self.sampling_settings.model_validate(given.sampling),
-            RetrievalSpec.model_validate(given.retrieval),
+            _settings("agent", self.agent_settings, given.agent),
+            _settings("sampling", self.sampling_settings, given.sampling),
+            _settings("retrieval", RetrievalSpec, given.retrieval),
             given.searched_digest,
             given.seed,
         )
 
     def check(self, run: RunContext[A]) -> None:
-        """Raise a UserError if the environment, the settings or the data do not fit the method."""
+        """Raise a UserError if the environment or the data do not fit the method."""
 
     def check_policy(self, run: RunContext[A], model: str) -> None:
         """Raise a UserError if a pair of models does not fit the agent's roles."""
@@ -344,20 +360,13 @@ def load_method(name: str) -> AnyMethod:
     return found
 
 
-def check_searched_by_query(run: RunContext[Any], searcher: str, known: Sequence[str] = ("question_id",)) -> None:
-    """Check that a search names nothing but a query and the fields ``known``, since ``searcher`` gives no others.
-
-    Raises:
-        UserError: the run's retrieval method needs more.
-    """
-    from platform_sdk.retrieval.index import method_of
-
-    retrieval = method_of(run.environment, run.retrieval)
-    if unknown := [name for name in retrieval.scope if name not in known]:
-        raise UserError(
-            f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and {searcher} "
-            "gives a query alone; choose a method that searches by the query, e.g. passages"
-        )
+def _settings(name: str, kind: type[S], given: Mapping[str, Any]) -> S:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{dotted((name, *first['loc']))}: {why}") from error
 
 
 @contextmanager

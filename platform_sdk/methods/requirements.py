@@ -32,7 +32,7 @@ from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
+from platform_sdk.config.retrieval import GRAPH_METHODS, SCOPES, RetrievalSpec, Searched
 from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec, SamplingSpec
 from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
@@ -64,6 +64,7 @@ def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return the faults of a recipe that occur on every machine, or on ``cluster``."""
     found = [
         *_method(recipe),
+        *_agent(recipe),
         *_own_reward(recipe),
         *_greedy(recipe),
         *_credit(recipe),
@@ -116,6 +117,23 @@ def _method(recipe: Recipe) -> Iterator[Found]:
     shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
     if name not in shipped:
         yield ("method",), f"there is no method {name}; {suggestion(name, shipped)}"
+
+
+def _agent(recipe: Recipe) -> Iterator[Found]:
+    """Yield the agent's own rule about environment and retrieval, before a corpus has been indexed for hours.
+
+    Its steps apply the rule too (``Method.context``), also to modules of the user's own, which are not imported here.
+    """
+    rule = getattr(recipe.structs.get("agent"), "misfit", None)
+    environment = str(recipe.parameters.get("environment", ""))
+    retrieval = recipe.structs.get("retrieval")
+    name = retrieval.method if isinstance(retrieval, RetrievalSpec) else None
+    if name is None and "." not in environment:
+        name = ENVIRONMENTS[environment].method if environment in ENVIRONMENTS else "none"
+    if rule is None or name is None or "." in name:
+        return
+    if found := rule(environment, Searched(name, SCOPES.get(name, ()))):
+        yield found
 
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:

@@ -325,7 +325,7 @@ def _log_use(step: StepRun, started: int, began: Clocks) -> dict[str, str | int 
 
 
 def _send_to_log(run_dir: Path) -> None:
-    """Send the end to the log. A failure must not fail the run: the end stays in the journal and is sent later."""
+    """Send the end to the log. A failure must not fail the run: the manifest has the end, which is sent later."""
     from platform_sdk.tracking.log.ends import send_end
 
     try:

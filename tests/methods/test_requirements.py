@@ -11,6 +11,9 @@ from platform_sdk.cli import app
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.errors import UserError
+from platform_sdk.methods.context import Context
+from platform_sdk.methods.method import load_method
 from platform_sdk.methods.requirements import errors, missing_here
 
 HOME = Path(__file__).parents[2]
@@ -121,6 +124,73 @@ def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str]
     assert message in str(problem)
     assert errors(load_recipe(recipe, ["agent.prompts=compact", "learning.teacher_prompts=true"])) == []
     assert errors(load_recipe(recipe, ["teacher=rules", "synthesis.mode=deductive", "learning.unanswerable=0.1"])) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "message"),
+    [
+        (
+            "prompting",
+            ["agent.strategy=closed_book"],
+            "agent.strategy: closed_book: never searches; set",
+        ),
+        ("prompting", ["agent.strategy=closed_book", "retrieval.method=none"], None),
+        (
+            "prompting",
+            ["agent.strategy=ircot", "retrieval.method=none"],
+            "agent.strategy: ircot: searches, but",
+        ),
+        (
+            "prompting",
+            ["retrieval.method=triples"],
+            "retrieval.method: triples: a search there must name its head",
+        ),
+        ("prompting", ["agent.strategy=retrieve_read", "retrieval.method=contexts"], None),
+        (
+            "react",
+            ["agent.tools=[{type: calculator}]"],
+            "agent.tools: without search, retrieval.method lexical is never",
+        ),
+        ("react", ["agent.tools=[{type: calculator}]", "retrieval.method=none"], None),
+        ("react", ["retrieval.method=none"], "retrieval.method: none: the tool search has nothing to search"),
+        (
+            "react",
+            ["retrieval.method=triples"],
+            "retrieval.method: triples: a search there must name its head",
+        ),
+        (
+            "prograph",
+            ["retrieval={method: contexts}"],
+            "retrieval.method: contexts: a search there must name its",
+        ),
+        (
+            "program",
+            ["retrieval.method=triples"],
+            "retrieval.method: triples: a search there must name its head",
+        ),
+    ],
+)
+def test_agent_must_fit_the_retrieval_method_in_validation_and_in_a_step(
+    recipe: str, changes: list[str], message: str | None, tmp_path: Path
+) -> None:
+    loaded = load_recipe(HOME / f"pipelines/{recipe}/world.yaml", changes)
+    given = {name: loaded.parameters[name] for name in ("environment", "agent", "retrieval", "sampling")}
+    context = Context(method=recipe, run_dir=tmp_path, seed=0, searched_digest="c", **given)
+    if message is None:
+        assert errors(loaded) == []
+        load_method(recipe).context(context)
+        return
+    [problem] = errors(loaded)
+    with pytest.raises(UserError) as raised:
+        load_method(recipe).context(context)
+    assert str(raised.value).startswith(message)
+    assert str(raised.value) in str(problem)
+
+
+def test_retrieval_of_an_own_module_is_left_to_the_steps() -> None:
+    changes = ["agent.strategy=closed_book", "retrieval={method: tests.extensions.toy.words}"]
+    recipe = load_recipe(HOME / "pipelines/prompting/world.yaml", changes)
+    assert "agent.strategy" not in "".join(map(str, errors(recipe)))
 
 
 MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s}]}'

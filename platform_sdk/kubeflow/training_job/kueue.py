@@ -88,8 +88,8 @@ def check_queueing(spec: JobSpec, connection: Any = None) -> str:
         return "; ".join([*notes, f"cannot check that Kueue manages the jobs of queue {spec.queue}: {error}"])
     if not managed:
         raise UserError(
-            f"queue {spec.queue}: Kueue does not manage {BACKENDS[backend].KIND}s on this cluster, so jobs would run "
-            f"outside every quota: its configuration does not list {framework(backend)} (since 0.19 the default "
+            f"queue {spec.queue}: Kueue does not manage {BACKENDS[backend].KIND}s on this cluster, so jobs would stay "
+            f"suspended: its configuration does not list {framework(backend)} (since 0.19 the default "
             f"leaves PyTorchJobs out); {remedy(backend)}",
             code="cluster.kind-not-managed",
         )

@@ -48,16 +48,6 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
     shown_metrics = ("em", "f1", "judge", "format", "relevance")
 
     def check(self, run: RunContext[AgentSpec]) -> None:
-        if run.environment not in ("distractor", "closed-book"):
-            raise UserError(
-                f"environment: {run.environment} is not for ARENA, whose passages are given; use distractor"
-            )
-        if run.environment == "closed-book" and run.agent.form != "direct":
-            raise UserError(
-                f"environment closed-book has no passages to choose from: set agent.form: direct, not {run.agent.form}"
-            )
-        if run.environment == "closed-book" and run.agent.demonstrate:
-            raise UserError("environment closed-book has no worked example: remove agent.demonstrate")
         if run.retrieval != RetrievalSpec.model_validate({}):
             raise UserError("retrieval: ARENA searches nothing; leave it empty")
         found = read_object(RunDir(run.run_dir).corpus_digests).get("passages", "none")

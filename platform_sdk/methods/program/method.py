@@ -11,7 +11,7 @@ from platform_sdk.config.credit import NO_ANSWER_OPENING, InformationGainSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, RunContext, check_searched_by_query
+from platform_sdk.methods.method import Method, RunContext
 from platform_sdk.methods.program.agent import ProgramAgent, measures, rewards
 from platform_sdk.methods.program.launch import ProgramResources, open_resources, program_agent
 from platform_sdk.methods.program.sessions import RecordedSessions
@@ -30,9 +30,6 @@ class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
     evaluation_settings = EvaluationSpec
     steps: ClassVar = {"iteration": Iteration(program_agent, open_resources), "sessions": RecordedSessions()}
     shown_metrics = ("em", "f1", "calls", "searches", "evidence_recall", "answered")
-
-    def check(self, run: RunContext[AgentSpec]) -> None:
-        check_searched_by_query(run, "a program")
 
     def program_image(self, agent: Mapping[str, Any]) -> ProgramImage | None:
         spec = AgentSpec.model_validate(agent)

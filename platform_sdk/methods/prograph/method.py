@@ -8,7 +8,7 @@ from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query
+from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.prograph.agent import ProGraphAgent
 from platform_sdk.methods.prograph.measures import measures
 from platform_sdk.methods.prograph.rewards import rewards
@@ -28,9 +28,6 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
     evaluation_settings = EvaluationSpec
     shown_metrics = ("em", "f1", "turns", "evidence_recall", "format")
     answer_opening = OPENING
-
-    def check(self, run: RunContext[AgentSpec]) -> None:
-        check_searched_by_query(run, "ProGraph's agent", known=())
 
     def agent(
         self,

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
-from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query
+from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.prompting.agent import PromptedAgent, measures, rewards
-from platform_sdk.methods.prompting.settings import SEARCHING, AgentSpec
+from platform_sdk.methods.prompting.settings import AgentSpec
 from platform_sdk.records import Rollout
-from platform_sdk.retrieval.index import method_of
 
 
 class Prompting(Method[AgentSpec, EvaluationSpec, Resources]):
@@ -21,17 +19,6 @@ class Prompting(Method[AgentSpec, EvaluationSpec, Resources]):
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSpec
     shown_metrics = ("em", "f1", "searches", "evidence_recall", "tokens")
-
-    def check(self, run: RunContext[AgentSpec]) -> None:
-        retrieval, strategy = method_of(run.environment, run.retrieval), run.agent.strategy
-        check_searched_by_query(run, f"the strategy {strategy}")
-        if (strategy in SEARCHING) == (retrieval.name == "none"):
-            raise UserError(
-                f"agent.strategy {strategy}: searches, but retrieval.method none has nothing to search; choose another "
-                "method"
-                if strategy in SEARCHING
-                else f"agent.strategy {strategy}: never searches; set retrieval.method to none"
-            )
 
     def agent(
         self,

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.sampling import EvaluationSpec
-from platform_sdk.config.tools import SearchToolSpec
-from platform_sdk.errors import UserError
-from platform_sdk.methods.method import Method, Resources, RunContext, check_searched_by_query, open_search
+from platform_sdk.methods.method import Method, Resources, RunContext, open_search
 from platform_sdk.methods.react.agent import ReactAgent, measures, stops
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout
-from platform_sdk.retrieval.index import method_of
 from platform_sdk.tools.base import Tool
 from platform_sdk.tools.load import open_tools
 
@@ -35,17 +32,6 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
     evaluation_settings = EvaluationSpec
     shown_metrics = ("em", "f1", "tool_calls", "evidence_recall", "well_formed")
     answer_opening = "<answer>"
-
-    def check(self, run: RunContext[AgentSpec]) -> None:
-        check_searched_by_query(run, "the search tool")
-        retrieval = method_of(run.environment, run.retrieval)
-        searches = any(isinstance(spec, SearchToolSpec) for spec in run.agent.tools)
-        if searches == (retrieval.name == "none"):
-            raise UserError(
-                "retrieval.method none: the tool search has nothing to search; choose another method"
-                if searches
-                else f"agent.tools: without search, retrieval.method {retrieval.name} is never used; set it to none"
-            )
 
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ReactResources]:

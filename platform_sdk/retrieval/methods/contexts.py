@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import SCOPES
 from platform_sdk.data.dataset import read_corpus
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question
@@ -29,7 +30,7 @@ class Contexts(RetrievalMethod[ContextMaterial, NoSettings]):
     """Search the question's own passages."""
 
     settings = NoSettings
-    scope = ("question_id",)
+    scope = SCOPES["contexts"]
 
     def load(self, run_dir: Path, settings: NoSettings) -> ContextMaterial:
         corpus = read_corpus(run_dir)

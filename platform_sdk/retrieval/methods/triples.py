@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from platform_sdk.config.retrieval import SCOPES
 from platform_sdk.data.dataset import read_triples
 from platform_sdk.records import Evidence, Triple
 from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
@@ -56,7 +57,7 @@ class Triples(RetrievalMethod[TripleMaterial, NoSettings]):
     """Search the triples whose head is the entity that the request visits."""
 
     settings = NoSettings
-    scope = ("head",)
+    scope = SCOPES["triples"]
 
     def load(self, run_dir: Path, settings: NoSettings) -> TripleMaterial:
         store = read_triples(run_dir)

@@ -256,7 +256,7 @@ def test_demonstrations_ask_the_model_only_for_explanations(
     ("changes", "message"),
     [
         ({"environment": "hotpot"}, "is not for ARENA"),
-        ({"environment": "closed-book", "form": "three_part"}, "set agent.form: direct"),
+        ({"environment": "closed-book", "form": "three_part"}, "agent.form: environment closed-book has no passages"),
         ({"retrieval": {"encoder": "x"}}, "searches nothing"),
     ],
 )

@@ -11,10 +11,6 @@ import pytest
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.config.sampling import SamplingSpec
-from platform_sdk.errors import UserError
-from platform_sdk.methods.method import RunContext, load_method
 from platform_sdk.methods.prompting import prompts
 from platform_sdk.methods.prompting.agent import PromptedAgent, measures
 from platform_sdk.methods.prompting.settings import AgentSpec, Strategy
@@ -155,29 +151,6 @@ def test_ircot_stops_reasoning_at_an_empty_sentence() -> None:
 def test_full_context_ends_without_an_answer() -> None:
     rollout, _, _ = play("ircot", lambda p: "x", max_model_len=50)
     assert (rollout.outcome, rollout.main.answer, rollout.rewards["em"]) == ("context_limit", None, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "retrieval", "message"),
-    [
-        ("ircot", "none", "agent.strategy ircot: searches, but retrieval.method none has nothing to search"),
-        ("closed_book", "lexical", "agent.strategy closed_book: never searches; set retrieval.method to none"),
-        ("retrieve_read", "triples", "the strategy retrieve_read gives a query alone"),
-        ("retrieve_read", "contexts", None),
-        ("chain_of_thought", "none", None),
-    ],
-)
-def test_strategy_and_retrieval_method_must_fit(strategy: Strategy, retrieval: str, message: str | None) -> None:
-    context: RunContext[Any] = RunContext(
-        run_dir=Path("run"), environment="world-text", agent=AgentSpec(strategy=strategy), sampling=SamplingSpec(),
-        retrieval=RetrievalSpec.model_validate({"method": retrieval}), searched_digest="c", seed=0,
-    )  # fmt: skip
-    if message is None:
-        load_method("prompting").check(context)
-        return
-    with pytest.raises(UserError) as caught:
-        load_method("prompting").check(context)
-    assert message in str(caught.value)
 
 
 def test_recipe_trains_nothing() -> None:
