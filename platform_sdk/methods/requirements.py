@@ -124,16 +124,26 @@ def _agent(recipe: Recipe) -> Iterator[Found]:
 
     Its steps apply the rule too (``Method.context``), also to modules of the user's own, which are not imported here.
     """
-    rule = getattr(recipe.structs.get("agent"), "misfit", None)
-    environment = str(recipe.parameters.get("environment", ""))
-    retrieval = recipe.structs.get("retrieval")
-    name = retrieval.method if isinstance(retrieval, RetrievalSpec) else None
-    if name is None and "." not in environment:
-        name = ENVIRONMENTS[environment].method if environment in ENVIRONMENTS else "none"
-    if rule is None or name is None or "." in name:
-        return
-    if found := rule(environment, Searched(name, SCOPES.get(name, ()))):
-        yield found
+    for task in recipe.plan:
+        wires = {name: task.inputs.get(name) for name in ("agent", "environment", "retrieval")}
+        values = {
+            name: recipe.parameters[wire.name] if isinstance(wire, FromParameter) else wire.value
+            for name, wire in wires.items()
+            if isinstance(wire, Constant | FromParameter)
+        }
+        agent = wires["agent"]
+        rule = getattr(recipe.structs.get(agent.name), "misfit", None) if isinstance(agent, FromParameter) else None
+        if rule is None or len(values) < len(wires):
+            continue
+        environment, method = values["environment"], values["retrieval"].get("method")
+        if method is None and "." not in environment:
+            method = ENVIRONMENTS[environment].method if environment in ENVIRONMENTS else "none"
+        if method is None or "." in method:
+            continue
+        if found := rule(environment, Searched(method, SCOPES.get(method, ()))):
+            (name, *rest), message = found
+            wire = wires[name]
+            yield (wire.name if isinstance(wire, FromParameter) else name, *rest), message
 
 
 def _own_reward(recipe: Recipe) -> Iterator[Found]:

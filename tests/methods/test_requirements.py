@@ -187,6 +187,24 @@ def test_agent_must_fit_the_retrieval_method_in_validation_and_in_a_step(
     assert str(raised.value) in str(problem)
 
 
+def test_agent_s_rule_sees_environment_and_retrieval_that_the_pipeline_fixes(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        "extends: prompting\nname: memory\ndescription: Memory alone.\nmethod: prompting\n"
+        "parameters: {environment: null, retrieval: null}\n"
+        "inputs: {environment: world-text, retrieval: {method: none}}\n"
+    )
+    text = (
+        (HOME / "pipelines/prompting/world.yaml")
+        .read_text()
+        .replace("pipeline: prompting", "pipeline: ./pipeline.yaml")
+    )
+    kept = [line for line in text.splitlines() if not line.startswith(("  environment:", "  retrieval:"))]
+    (tmp_path / "world.yaml").write_text("\n".join(kept))
+    assert errors(load_recipe(tmp_path / "world.yaml", ["agent.strategy=closed_book"])) == []
+    [problem] = errors(load_recipe(tmp_path / "world.yaml"))
+    assert "agent.strategy: ircot: searches, but retrieval.method none" in str(problem)
+
+
 def test_retrieval_of_an_own_module_is_left_to_the_steps() -> None:
     changes = ["agent.strategy=closed_book", "retrieval={method: tests.extensions.toy.words}"]
     recipe = load_recipe(HOME / "pipelines/prompting/world.yaml", changes)

@@ -49,8 +49,6 @@ class AgentSpec(Struct):
         if searches == (searched.method == "none"):
             if searches:
                 return ("retrieval", "method"), "none: the tool search has nothing to search; choose another method"
-            return (
-                "agent",
-                "tools",
-            ), f"without search, retrieval.method {searched.method} is never used; set it to none"
+            fault = f"without search, retrieval.method {searched.method} is never used; set it to none"
+            return ("agent", "tools"), fault
         return searched.scope_fault("the search tool")
