@@ -79,7 +79,7 @@ SHIPPED_METHODS = "platform_sdk.retrieval.methods"
 GRAPH_METHODS = ("hyperedge", "graph_r1", "prograph")
 """The shipped methods that search the run's knowledge hypergraph."""
 SCOPES = {"triples": ("head",), "contexts": ("question_id",)}
-"""What every search with a shipped method names besides its query; nothing with the methods that are not here."""
+"""Keys that every search with a shipped method gives besides its query; the other methods have none."""
 
 
 class Searched(NamedTuple):

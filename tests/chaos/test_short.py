@@ -5,6 +5,7 @@ Many kills at random moments, also of ARENA's run, are in ``test_long.py`` and i
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,7 @@ def test_run_killed_at_the_worst_moments_ends_as_an_undisturbed_one(tmp_path: Pa
     # command delivers the end, is up to the machine.
     assert len(killed["strikes"]) >= 2
     assert killed["starts"] >= 3
+    # The worker's processes log hopforge's own information.
+    texts = [log.read_text() for log in tmp_path.glob("**/logs/*.log")]
+    assert any(re.search(r"^INFO: model .*rows at a time", text, re.MULTILINE) for text in texts), len(texts)
+    assert any(re.search(r"^INFO: iteration-01: \d+ examples, ", text, re.MULTILINE) for text in texts), len(texts)
