@@ -282,7 +282,7 @@ def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
 
     run_dir = workdir or Path("runs") / recipe.name
     check_same_data(recipe, run_dir)
-    data_dir = recipe.parameters["data_dir"]
+    data_dir = recipe.parameters.get("data_dir")  # a pipeline of the user's own may have none
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
     return run_dir
 

@@ -61,7 +61,7 @@ class Credit(ABC):
         return any(any(values) for values in self.advantages(group).values())
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
-        """Return True to sample the group again; by default if it has no training signal."""
+        """Return True to sample the group again, or another instead; by default if it has no training signal."""
         return not self.informative(group)
 
     @property

@@ -36,6 +36,9 @@ def test_the_page_s_method_is_validated_run_and_asked(tmp_path: Path, monkeypatc
     valid = CliRunner().invoke(app, validate)
     assert (valid.exit_code, valid.stdout) == (0, "world.yaml: ok (one-search, 7 tasks)\n"), valid.exception
 
+    searched = CliRunner().invoke(app, ["search", "--recipe", run[1], "Ann", "--workdir", "looked-up", "--json"])
+    assert searched.exit_code == 0, searched.exception
+
     run_dir = run_here(str(tmp_path / run[1]), tmp_path / "runs" / ask[1], {})
     answers = rollouts(run_dir, "eval-final")
     assert len(answers) == 4
