@@ -223,8 +223,15 @@ def _paths(recipe: Recipe) -> Iterator[Found]:
         yield ("learning", "teacher_prompts"), settings.PROMPTS_WITHOUT_TEACHER
     if getattr(evaluation, "demonstrate", ()) and compact:
         yield ("evaluation", "demonstrate"), settings.PROMPTS_WITHOUT_PATHS
-    mode = getattr(recipe.structs.get("synthesis"), "mode", None)
-    if recipe.parameters.get("teacher") == "llm" and mode in ("answer-only", "deductive"):
+    spec, teacher = recipe.structs.get("synthesis"), recipe.parameters.get("teacher")
+    if not isinstance(spec, settings.SynthesisSpec):
+        return
+    if teacher == "rules" and (fault := spec.rules_fault()):
+        yield fault
+    temperature = getattr(recipe.structs.get("teaching"), "temperature", 1.0)
+    if teacher == "llm" and (fault := spec.model_fault(temperature)):
+        yield fault
+    if teacher == "llm" and spec.mode != "abductive":
         for name in getattr(learning, "needing_gold", ()):
             yield ("learning", name), settings.NO_GOLD
 

@@ -116,6 +116,12 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
             ["teacher=llm", "synthesis.mode=deductive", "learning.unanswerable=0.1"],
             "learning.unanswerable: the paths of a teacher that searches have no gold evidence",
         ),
+        (["synthesis.mode=deductive"], "synthesis.mode: deductive hides the evidence that the rules are made of"),
+        (["synthesis.attempts=2"], "synthesis.attempts: the rules write the same path at every attempt"),
+        (
+            ["teacher=llm", "synthesis.attempts=2", "teaching.temperature=0"],
+            "synthesis.attempts: 2 attempts at temperature 0 are all the same; set teaching.temperature above 0",
+        ),
     ],
 )
 def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str], message: str) -> None:
@@ -123,7 +129,7 @@ def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str]
     [problem] = errors(load_recipe(recipe, changes))
     assert message in str(problem)
     assert errors(load_recipe(recipe, ["agent.prompts=compact", "learning.teacher_prompts=true"])) == []
-    assert errors(load_recipe(recipe, ["teacher=rules", "synthesis.mode=deductive", "learning.unanswerable=0.1"])) == []
+    assert errors(load_recipe(recipe, ["teacher=rules", "learning.unanswerable=0.1"])) == []
 
 
 @pytest.mark.parametrize(

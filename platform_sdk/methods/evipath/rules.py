@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from platform_sdk.agents.planner_messages import medium_of
+from platform_sdk.config.source import dotted
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence, phrases
 from platform_sdk.methods.evipath.evidence import Comparison
@@ -115,12 +116,8 @@ class RuleSynthesis(Synthesis):
         return False
 
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
-        if spec.mode != "abductive":
-            raise UserError(
-                f"synthesis.mode: {spec.mode} hides the evidence that the rules are made of; use teacher: llm"
-            )
-        if spec.attempts > 1:
-            raise UserError("synthesis.attempts: the rules write the same path at every attempt; leave it at 1")
+        if fault := spec.rules_fault():
+            raise UserError(f"{dotted(fault[0])}: {fault[1]}")
         check_dataset(questions)
 
     @contextmanager

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.config.source import FieldPath
 from platform_sdk.config.struct import Struct, equal_to
 
 Role = Literal["planner", "executor"]
@@ -69,6 +70,22 @@ class SynthesisSpec(Struct):
     attempts: int = Field(
         1, ge=1, le=1000, description="attempts of an LLM teacher at a question, until a path passes every check"
     )
+
+    def rules_fault(self) -> tuple[FieldPath, str] | None:
+        """Return the field and the reason if rules cannot write such paths, else None."""
+        if self.mode != "abductive":
+            return ("synthesis", "mode"), f"{self.mode} hides the evidence that the rules are made of; use teacher: llm"
+        if self.attempts > 1:
+            return ("synthesis", "attempts"), "the rules write the same path at every attempt; leave it at 1"
+        return None
+
+    def model_fault(self, temperature: float) -> tuple[FieldPath, str] | None:
+        """Return the field and the reason if a language model with this temperature repeats its path, else None."""
+        if self.attempts == 1 or temperature > 0:
+            return None
+        return ("synthesis", "attempts"), (
+            f"{self.attempts} attempts at temperature 0 are all the same; set teaching.temperature above 0"
+        )
 
 
 class LearningSpec(Struct):
