@@ -42,8 +42,9 @@ def check(
     Problems that would keep the policy from learning end the command with exit status 1.
     """
     from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.methods.faults import errors
     from platform_sdk.methods.program.check import check as run_session
-    from platform_sdk.methods.requirements import errors, missing_here
+    from platform_sdk.methods.requirements import missing_here
 
     text = None if question is None else text_argument(question, "--question")
     loaded = load_recipe(recipe, overrides or ())

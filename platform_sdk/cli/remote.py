@@ -62,7 +62,7 @@ def submit(
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.source import ConfigError
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
-    from platform_sdk.methods.requirements import errors
+    from platform_sdk.methods.faults import errors
 
     loaded = load_recipe(recipe, overrides or (), place.environment)
     tasks = len(loaded.plan)

@@ -69,7 +69,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
     """
     from platform_sdk.cli.progress import Progress
     from platform_sdk.execution.runs import execute, finished_at, outcome
-    from platform_sdk.methods.requirements import errors, missing_here
+    from platform_sdk.methods.faults import errors
+    from platform_sdk.methods.requirements import missing_here
 
     since = finished_at(recipe, run_dir)
     if since is None:
@@ -139,7 +140,8 @@ def validate(
     settings that the cluster's jobs do not support are errors.
     """
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.methods.requirements import errors, missing_here
+    from platform_sdk.methods.faults import errors
+    from platform_sdk.methods.requirements import missing_here
 
     place = None
     if cluster is not None:

@@ -40,6 +40,16 @@ ENVIRONMENTS = {
 """The shipped environments. Any other one is the ``ENVIRONMENT`` of a module, named by the module's dotted name."""
 
 
+def shipped_method(name: str) -> str | None:
+    """Return the retrieval method of a shipped environment's recipes that name none; None for a user's module.
+
+    The method is ``none`` if there is nothing to search. Unlike ``environment_of``, this imports nothing.
+    """
+    if "." in name:
+        return None
+    return ENVIRONMENTS[name].method if name in ENVIRONMENTS else "none"
+
+
 def environment_of(name: str) -> Environment | None:
     """Return an environment by its name; None if there is nothing to search, as for given passages.
 

@@ -35,7 +35,7 @@ from platform_sdk.config.source import (
     suggestion,
 )
 from platform_sdk.config.struct import Struct, models_in
-from platform_sdk.config.task import UNKNOWN, FromParameter, Group, Task
+from platform_sdk.config.task import RUN_DIR, UNKNOWN, Constant, FromParameter, Group, Task
 from platform_sdk.config.whole import whole_numbers
 from platform_sdk.credentials import has_credentials
 from platform_sdk.display import excerpt, shortened
@@ -94,6 +94,19 @@ class Recipe:
         """Every struct parameter as its pydantic model."""
         declared = self.pipeline.document.parameters
         return {name: self.settings(name) for name, parameter in declared.items() if parameter.type == "struct"}
+
+    def known_inputs(self, task: Task, run_dir: Path | None = None) -> dict[str, Any]:
+        """Return the inputs of a task that do not depend on the results of other tasks.
+
+        Args:
+            run_dir: the run's directory; None leaves out the inputs that are this directory.
+        """
+        values = self.parameters if run_dir is None else {**self.parameters, RUN_DIR: str(run_dir)}
+        return {
+            name: wire.value if isinstance(wire, Constant) else values[wire.name]
+            for name, wire in task.inputs.items()
+            if isinstance(wire, Constant) or (isinstance(wire, FromParameter) and wire.name in values)
+        }
 
     def models(self, kind: type[M]) -> Iterator[tuple[FieldPath, M]]:
         """Yield every model of a kind in the struct parameters, an outer one before those inside it, with its path."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition, import_definition
-from platform_sdk.config.source import FieldPath, suggestion
+from platform_sdk.config.source import Fault, suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import check_address
 from platform_sdk.credentials import refuse_credentials
@@ -88,14 +88,15 @@ class Searched(NamedTuple):
     method: str
     scope: tuple[str, ...] = ()
 
-    def scope_fault(self, searcher: str, known: Collection[str] = ("question_id",)) -> tuple[FieldPath, str] | None:
-        """Return field and fault if ``searcher`` cannot name the scope from a query and ``known``, else None."""
+    def scope_fault(self, searcher: str, known: Collection[str] = ("question_id",)) -> Fault | None:
+        """Return the fault if ``searcher`` cannot name the scope from a query and ``known``, else None."""
         unknown = [name for name in self.scope if name not in known]
         if not unknown:
             return None
-        return ("retrieval", "method"), (
+        return Fault(
+            ("retrieval", "method"),
             f"{self.method}: a search there must name its {' and '.join(unknown)}, and {searcher} gives a query alone; "
-            "choose a method that searches by the query, e.g. passages"
+            "choose a method that searches by the query, e.g. passages",
         )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, Repeated, YamlError, read_yaml
 from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
@@ -32,6 +32,16 @@ class Problem:
     def __str__(self) -> str:
         field = f"{shortened(self.field, 200)}: " if self.field else ""
         return with_code(f"{shortened(self.place, 500)}: {field}{shortened(self.message, 1000)}", self.code)
+
+
+class Fault(NamedTuple):
+    """A wrong setting, by its path in the recipe's parameters, and why, with the remedy; its place is not known yet."""
+
+    path: FieldPath
+    message: str
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}"
 
 
 class ConfigError(UserError):

@@ -18,7 +18,7 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
-from platform_sdk.config.task import FromParameter, FromTask, Task
+from platform_sdk.config.task import Task
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
@@ -65,13 +65,13 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
 
 def training_of(task: Task, recipe: Recipe) -> OptimiserSpec | None:
     """Return the settings of a task's training; None if the task does not train."""
-    wire = task.inputs.get({"train": "training", "online": "online"}.get(task.component, ""))
-    if wire is None or isinstance(wire, FromTask):  # another task's output is not known yet
+    port = {"train": "training", "online": "online"}.get(task.component, "")
+    known = recipe.known_inputs(task)
+    if port not in known:  # also if it is another task's output, which is not known yet
         return None
-    value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else wire.value
     if task.component == "train":
-        return TrainSpec.model_validate(value)
-    spec = OnlineSpec.model_validate(value)
+        return TrainSpec.model_validate(known[port])
+    spec = OnlineSpec.model_validate(known[port])
     return spec if spec.updates else None
 
 

@@ -19,10 +19,11 @@ from pydantic import BaseModel, ValidationError
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.credit import InformationGainSpec, no_called_rewards, no_information_gain
+from platform_sdk.config.document import readable
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec, Searched
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
-from platform_sdk.config.source import dotted, suggestion
+from platform_sdk.config.source import Fault, suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.methods.context import Context
@@ -202,8 +203,8 @@ class Method(ABC, Generic[A, E, Res]):
 
             retrieval = method_of(run.environment, run.retrieval) if self.searches else None
             searched = Searched(retrieval.name, retrieval.scope) if retrieval else Searched("none")
-            if found := rule(run.environment, searched):
-                raise UserError(f"{dotted(found[0])}: {found[1]}")
+            if fault := rule(run.environment, searched):
+                raise UserError(str(fault))
         self.check(run)
         return run
 
@@ -365,8 +366,7 @@ def _settings(name: str, kind: type[S], given: Mapping[str, Any]) -> S:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        why = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{dotted((name, *first['loc']))}: {why}") from error
+        raise UserError(str(Fault((name, *first["loc"]), readable(first["msg"])))) from error
 
 
 @contextmanager

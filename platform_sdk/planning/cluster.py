@@ -13,7 +13,7 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.struct import Struct
 from platform_sdk.kubeflow.training_job.backend import default_backend, with_backend, with_decided_backend
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.methods.requirements import errors
+from platform_sdk.methods.faults import errors
 from platform_sdk.planning.admission import fits
 from platform_sdk.planning.checks import Check, Site, checks
 from platform_sdk.planning.history import EarlierRuns, earlier_runs

@@ -17,7 +17,6 @@ from platform_sdk.kubeflow.lifecycle import run_folder
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, with_decided_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description
 from platform_sdk.kubeflow.training_job.here import describe
-from platform_sdk.planning.steps import known_inputs
 from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.sampling.pairs import ROLES
 
@@ -111,7 +110,7 @@ def _processes(task: Task, recipe: Recipe, run_dir: Path) -> Iterator[StepProces
     module: Any = load_step(task.component)
     if not hasattr(module, "processes"):
         return
-    inputs = _placeholders(module.Inputs) | known_inputs(task, recipe, run_dir)
+    inputs = _placeholders(module.Inputs) | recipe.known_inputs(task, run_dir)
     roles = ROLES if task.component == "train" and _trains_pair(task, recipe, run_dir) else ()
     options = {"roles": roles} if roles else {}
     yield from module.processes(module.Inputs.model_validate(inputs), **options)
@@ -135,4 +134,4 @@ def _trains_pair(task: Task, recipe: Recipe, run_dir: Path) -> bool:
         if not isinstance(wire, FromTask):
             return False
         task = tasks[wire.task]
-    return bool(known_inputs(task, recipe, run_dir).get("worker_name"))
+    return bool(recipe.known_inputs(task, run_dir).get("worker_name"))

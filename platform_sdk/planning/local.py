@@ -7,7 +7,8 @@ from pathlib import Path
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.struct import Struct
-from platform_sdk.methods.requirements import GPU_DEVICES, errors, missing_here
+from platform_sdk.methods.faults import errors
+from platform_sdk.methods.requirements import GPU_DEVICES, missing_here
 from platform_sdk.planning.history import EarlierRuns, earlier_runs
 from platform_sdk.planning.needs import Needs, needs_of
 from platform_sdk.planning.steps import PlannedStep, fault_of_directory, planned_steps

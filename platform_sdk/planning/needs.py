@@ -17,8 +17,8 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.shipped import ASSETS
 from platform_sdk.config.struct import Struct
+from platform_sdk.methods.faults import named_models
 from platform_sdk.methods.fit import local_shape, training_of
-from platform_sdk.methods.requirements import named_models
 from platform_sdk.planning.steps import PlannedStep
 from platform_sdk.sizing.memory import GIB, MASTER, training_memory
 from platform_sdk.sizing.shape import parameters_in_name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.struct import Struct
-from platform_sdk.config.task import RUN_DIR, Constant, FromParameter, Task
+from platform_sdk.config.task import Task
 from platform_sdk.execution.claim import FILE as CLAIM
 from platform_sdk.execution.claim import claim
 from platform_sdk.execution.lock import is_locked
@@ -56,20 +56,10 @@ def fault_of_directory(run_dir: Path) -> str | None:
     return None
 
 
-def known_inputs(task: Task, recipe: Recipe, run_dir: Path) -> dict[str, Any]:
-    """Return the inputs of a task that do not depend on the results of other tasks."""
-    values = {**recipe.parameters, RUN_DIR: str(run_dir)}
-    return {
-        name: wire.value if isinstance(wire, Constant) else values[wire.name]
-        for name, wire in task.inputs.items()
-        if isinstance(wire, Constant | FromParameter)
-    }
-
-
 def _state(task: Task, recipe: Recipe, run_dir: Path, finished: set[str]) -> State:
     if "." in task.component:  # a user's step, whose name in the records is unknown
         return "runs"
-    phase = known_inputs(task, recipe, run_dir).get("phase", "policy" if task.component == "policy" else "")
+    phase = recipe.known_inputs(task, run_dir).get("phase", "policy" if task.component == "policy" else "")
     name = step_name(task.component, phase)
     if name in finished:
         return "finished"

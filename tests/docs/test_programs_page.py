@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.methods.requirements import errors
+from platform_sdk.methods.faults import errors
 
 PAGE = (Path(__file__).parents[2] / "docs/programs.md").read_text(encoding="utf-8")
 RECIPES = [text for text in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S) if text.startswith("pipeline:")]

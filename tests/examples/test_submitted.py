@@ -16,7 +16,7 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.submit import submit
-from platform_sdk.methods.requirements import errors
+from platform_sdk.methods.faults import errors
 from platform_sdk.planning.cluster import plan_on_cluster
 from platform_sdk.planning.jobs import Place
 from tests.kubeflow.remote.kfp_server import KfpServer

@@ -13,8 +13,9 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.errors import UserError
 from platform_sdk.methods.context import Context
+from platform_sdk.methods.faults import errors
 from platform_sdk.methods.method import load_method
-from platform_sdk.methods.requirements import errors, missing_here
+from platform_sdk.methods.requirements import missing_here
 
 HOME = Path(__file__).parents[2]
 WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-kg-smollm2.yaml"
@@ -135,22 +136,10 @@ def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str]
 @pytest.mark.parametrize(
     ("recipe", "changes", "message"),
     [
-        (
-            "prompting",
-            ["agent.strategy=closed_book"],
-            "agent.strategy: closed_book: never searches; set",
-        ),
+        ("prompting", ["agent.strategy=closed_book"], "agent.strategy: closed_book: never searches; set"),
         ("prompting", ["agent.strategy=closed_book", "retrieval.method=none"], None),
-        (
-            "prompting",
-            ["agent.strategy=ircot", "retrieval.method=none"],
-            "agent.strategy: ircot: searches, but",
-        ),
-        (
-            "prompting",
-            ["retrieval.method=triples"],
-            "retrieval.method: triples: a search there must name its head",
-        ),
+        ("prompting", ["agent.strategy=ircot", "retrieval.method=none"], "agent.strategy: ircot: searches, but"),
+        ("prompting", ["retrieval.method=triples"], "retrieval.method: triples: a search there must name its head"),
         ("prompting", ["agent.strategy=retrieve_read", "retrieval.method=contexts"], None),
         (
             "react",
@@ -159,21 +148,9 @@ def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str]
         ),
         ("react", ["agent.tools=[{type: calculator}]", "retrieval.method=none"], None),
         ("react", ["retrieval.method=none"], "retrieval.method: none: the tool search has nothing to search"),
-        (
-            "react",
-            ["retrieval.method=triples"],
-            "retrieval.method: triples: a search there must name its head",
-        ),
-        (
-            "prograph",
-            ["retrieval={method: contexts}"],
-            "retrieval.method: contexts: a search there must name its",
-        ),
-        (
-            "program",
-            ["retrieval.method=triples"],
-            "retrieval.method: triples: a search there must name its head",
-        ),
+        ("react", ["retrieval.method=triples"], "retrieval.method: triples: a search there must name its head"),
+        ("prograph", ["retrieval={method: contexts}"], "retrieval.method: contexts: a search there must name its"),
+        ("program", ["retrieval.method=triples"], "retrieval.method: triples: a search there must name its head"),
     ],
 )
 def test_agent_must_fit_the_retrieval_method_in_validation_and_in_a_step(
@@ -199,11 +176,8 @@ def test_agent_s_rule_sees_environment_and_retrieval_that_the_pipeline_fixes(tmp
         "parameters: {environment: null, retrieval: null}\n"
         "inputs: {environment: world-text, retrieval: {method: none}}\n"
     )
-    text = (
-        (HOME / "pipelines/prompting/world.yaml")
-        .read_text()
-        .replace("pipeline: prompting", "pipeline: ./pipeline.yaml")
-    )
+    text = (HOME / "pipelines/prompting/world.yaml").read_text()
+    text = text.replace("pipeline: prompting", "pipeline: ./pipeline.yaml")
     kept = [line for line in text.splitlines() if not line.startswith(("  environment:", "  retrieval:"))]
     (tmp_path / "world.yaml").write_text("\n".join(kept))
     assert errors(load_recipe(tmp_path / "world.yaml", ["agent.strategy=closed_book"])) == []

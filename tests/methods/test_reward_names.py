@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.methods.faults import errors
 from platform_sdk.methods.method import load_method
-from platform_sdk.methods.requirements import errors
 from platform_sdk.records import Question, Rollout, Trajectory, Turn
 from tests.methods.arena.test_rewards import chatty
 

@@ -10,7 +10,7 @@ from platform_sdk.agents.own_reward import RewardName
 from platform_sdk.config.judge import NO_VERDICT, JudgeSpec
 from platform_sdk.config.retrieval import Searched
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct, equal_to
 
 
@@ -103,14 +103,14 @@ class AgentSpec(Struct):
             raise ValueError(f"strategy {self.strategy} has its own prompts: remove demonstrate")
         return self
 
-    def misfit(self, environment: str, searched: Searched) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if the environment does not fit, else None."""
+    def misfit(self, environment: str, searched: Searched) -> Fault | None:
+        """Return the fault if the environment does not fit, else None."""
         if environment not in ("distractor", "closed-book"):
-            return ("environment",), f"{environment} is not for ARENA, whose passages are given; use distractor"
+            return Fault(("environment",), f"{environment} is not for ARENA, whose passages are given; use distractor")
         if environment == "closed-book" and self.form != "direct":
-            return ("agent", "form"), "environment closed-book has no passages to choose from: set it to direct"
+            return Fault(("agent", "form"), "environment closed-book has no passages to choose from: set it to direct")
         if environment == "closed-book" and self.demonstrate:
-            return ("agent", "demonstrate"), "environment closed-book has no worked example: remove it"
+            return Fault(("agent", "demonstrate"), "environment closed-book has no worked example: remove it")
         return None
 
 

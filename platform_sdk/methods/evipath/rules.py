@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from platform_sdk.agents.planner_messages import medium_of
-from platform_sdk.config.source import dotted
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence, phrases
 from platform_sdk.methods.evipath.evidence import Comparison
@@ -117,7 +116,7 @@ class RuleSynthesis(Synthesis):
 
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
         if fault := spec.rules_fault():
-            raise UserError(f"{dotted(fault[0])}: {fault[1]}")
+            raise UserError(str(fault))
         check_dataset(questions)
 
     @contextmanager

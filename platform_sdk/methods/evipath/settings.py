@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from platform_sdk.config.sampling import EvaluationSpec
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct, equal_to
 
 Role = Literal["planner", "executor"]
@@ -71,21 +71,21 @@ class SynthesisSpec(Struct):
         1, ge=1, le=1000, description="attempts of an LLM teacher at a question, until a path passes every check"
     )
 
-    def rules_fault(self) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if rules cannot write such paths, else None."""
+    def rules_fault(self) -> Fault | None:
+        """Return the fault if rules cannot write such paths, else None."""
         if self.mode != "abductive":
-            return ("synthesis", "mode"), f"{self.mode} hides the evidence that the rules are made of; use teacher: llm"
+            hidden = f"{self.mode} hides the evidence that the rules are made of; use teacher: llm"
+            return Fault(("synthesis", "mode"), hidden)
         if self.attempts > 1:
-            return ("synthesis", "attempts"), "the rules write the same path at every attempt; leave it at 1"
+            return Fault(("synthesis", "attempts"), "the rules write the same path at every attempt; leave it at 1")
         return None
 
-    def model_fault(self, temperature: float) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if a language model with this temperature repeats its path, else None."""
+    def model_fault(self, temperature: float) -> Fault | None:
+        """Return the fault if a language model with this temperature repeats its path, else None."""
         if self.attempts == 1 or temperature > 0:
             return None
-        return ("synthesis", "attempts"), (
-            f"{self.attempts} attempts at temperature 0 are all the same; set teaching.temperature above 0"
-        )
+        equal = f"{self.attempts} attempts at temperature 0 are all the same; set teaching.temperature above 0"
+        return Fault(("synthesis", "attempts"), equal)
 
 
 class LearningSpec(Struct):

@@ -17,7 +17,6 @@ from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
 from platform_sdk.agents.sections import section, without_thoughts
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
-from platform_sdk.config.source import dotted
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence
 from platform_sdk.methods.evipath.evidence import Comparison
@@ -198,7 +197,7 @@ class ModelSynthesis(Synthesis):
     def teaching(self, round: Round) -> Iterator[Teaching]:
         run, spec, medium = round.run, round.settings, medium_of(round.run.environment)
         if fault := spec.model_fault(run.decoding.temperature):
-            raise UserError(f"{dotted(fault[0])}: {fault[1]}")
+            raise UserError(str(fault))
         with closing(load_engine(run.sampling.engine, round.model)) as engine:
             policy = Policy(engine.tokenizer, engine.weight_version)
             if spec.mode != "abductive":

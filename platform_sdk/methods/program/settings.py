@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from platform_sdk.agents.own_reward import RewardName
 from platform_sdk.config.code import find_function
 from platform_sdk.config.retrieval import Searched
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.urls import EndpointUrl, HttpUrl, no_credentials
 
@@ -111,6 +111,6 @@ class AgentSpec(Struct):
             raise ValueError("url of an image must be one of the pod itself: http://127.0.0.1:PORT/…")
         return self
 
-    def misfit(self, environment: str, searched: Searched) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if a program cannot search with the retrieval method, else None."""
+    def misfit(self, environment: str, searched: Searched) -> Fault | None:
+        """Return the fault if a program cannot search with the retrieval method, else None."""
         return searched.scope_fault("a program")

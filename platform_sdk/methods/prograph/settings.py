@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from platform_sdk.config.credit import AdvantageSpec
 from platform_sdk.config.retrieval import Searched
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct, equal_to
 
 
@@ -106,6 +106,6 @@ class AgentSpec(Struct):
         """Return the names of a rollout's rewards, for the settings that name one."""
         return ("em", "f1", "format", "accuracy", "reward", "struct")
 
-    def misfit(self, environment: str, searched: Searched) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if the agent cannot search with the retrieval method, else None."""
+    def misfit(self, environment: str, searched: Searched) -> Fault | None:
+        """Return the fault if the agent cannot search with the retrieval method, else None."""
         return searched.scope_fault("ProGraph's agent", known=())

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from platform_sdk.config.retrieval import Searched
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct
 
 Strategy = Literal["closed_book", "chain_of_thought", "retrieve_read", "ircot"]
@@ -30,12 +30,13 @@ class AgentSpec(Struct):
     max_passages: int = Field(15, ge=1, le=10_000, description="ircot: passages kept of all searches")
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
 
-    def misfit(self, environment: str, searched: Searched) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if the strategy does not fit the retrieval method, else None."""
+    def misfit(self, environment: str, searched: Searched) -> Fault | None:
+        """Return the fault if the strategy does not fit the retrieval method, else None."""
         if (self.strategy in SEARCHING) == (searched.method == "none"):
-            return ("agent", "strategy"), (
+            return Fault(
+                ("agent", "strategy"),
                 f"{self.strategy}: searches, but retrieval.method none has nothing to search; choose another method"
                 if self.strategy in SEARCHING
-                else f"{self.strategy}: never searches; set retrieval.method to none"
+                else f"{self.strategy}: never searches; set retrieval.method to none",
             )
         return searched.scope_fault(f"the strategy {self.strategy}")

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from platform_sdk.config.retrieval import Searched
-from platform_sdk.config.source import FieldPath
+from platform_sdk.config.source import Fault
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.tools import SearchToolSpec, ToolSpec, check_names
 
@@ -43,12 +43,14 @@ class AgentSpec(Struct):
             raise ValueError("prompts search_r1 has the tool search and no other; remove the others, or set prompts")
         return self
 
-    def misfit(self, environment: str, searched: Searched) -> tuple[FieldPath, str] | None:
-        """Return the field and the reason if the tools do not fit the retrieval method, else None."""
+    def misfit(self, environment: str, searched: Searched) -> Fault | None:
+        """Return the fault if the tools do not fit the retrieval method, else None."""
         searches = any(isinstance(spec, SearchToolSpec) for spec in self.tools)
         if searches == (searched.method == "none"):
             if searches:
-                return ("retrieval", "method"), "none: the tool search has nothing to search; choose another method"
-            fault = f"without search, retrieval.method {searched.method} is never used; set it to none"
-            return ("agent", "tools"), fault
+                return Fault(
+                    ("retrieval", "method"), "none: the tool search has nothing to search; choose another method"
+                )
+            unused = f"without search, retrieval.method {searched.method} is never used; set it to none"
+            return Fault(("agent", "tools"), unused)
         return searched.scope_fault("the search tool")

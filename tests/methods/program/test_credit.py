@@ -13,9 +13,9 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.errors import UserError
 from platform_sdk.gateway.messages import Message
 from platform_sdk.gateway.server import Gateway
+from platform_sdk.methods.faults import errors
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.methods.requirements import errors
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import Completion, SamplingParams

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.sampling import PROGRAM_RUNNER
 from platform_sdk.errors import UserError
+from platform_sdk.methods.faults import errors
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.program.settings import AgentSpec
-from platform_sdk.methods.requirements import errors, missing_here
+from platform_sdk.methods.requirements import missing_here
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.gateway.test_runner import binary, runner  # noqa: F401
 from tests.methods.program.playing import WORLD, context, played, program

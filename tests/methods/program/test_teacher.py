@@ -18,9 +18,9 @@ from platform_sdk.gateway.messages import FunctionCall, Message
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.gateway.threads import SampledCall
+from platform_sdk.methods.faults import errors
 from platform_sdk.methods.program.settings import SessionsSpec
 from platform_sdk.methods.program.teacher import TaughtReply, Teacher
-from platform_sdk.methods.requirements import errors
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import SamplingParams
