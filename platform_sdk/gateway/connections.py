@@ -29,22 +29,30 @@ def most_connections(wanted: int) -> int:
 class Connections(H11Protocol):
     """uvicorn's protocol with a bound on connections, ``config.limit_concurrency``.
 
-    A program may open any number of connections. Above the bound, the one that has been idle longest, without a request
-    or after its answer, is closed, so that other sessions are answered. A connection with an unread request stays.
+    A program may open any number of connections. Above the bound, the ones that have been idle longest, without a
+    request or after their answer, are closed, so that other sessions are answered. A connection with an unread request
+    stays. A request is refused with status 503 if as many others as the bound are in progress.
     """
 
     _silent: dict[Connections, None] = {}  # noqa: RUF012, in order; of one server, since each gateway has a subclass
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._make_room()
         self._silent[self] = None
-        while len(self.connections) >= (self.config.limit_concurrency or 1):
+
+    def _make_room(self) -> None:
+        """Close idle connections above the bound, the one idle longest first."""
+        while len(self.connections) >= self._bound():
             oldest = next((each for each in self._silent if not each._has_sent()), None)
             if oldest is None:
                 break
             del self._silent[oldest]
             self.connections.discard(oldest)
             oldest.transport.close()
+
+    def _bound(self) -> int:
+        return self.config.limit_concurrency or 1
 
     def _has_sent(self) -> bool:
         """Return True if there is something to read."""
@@ -54,8 +62,16 @@ class Connections(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._is_idle():
+        if self._is_idle():
+            self._make_room()
+        else:
             self._silent.pop(self, None)
+
+    def handle_events(self) -> None:
+        # uvicorn compares the limit with all connections. In a burst, many are open whose data are still unread; only
+        # those with a request in progress may lead to a refusal.
+        self.limit_concurrency = self._bound() + len(self._silent)
+        super().handle_events()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

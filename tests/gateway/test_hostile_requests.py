@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import urlsplit
 
 import httpx
@@ -90,6 +90,37 @@ def test_half_sent_requests_keep_no_other_session_from_answers(attacker: Session
             whole = post(f"{attacker.base_url}/chat/completions", b'{"messages":', 1000)
             held.enter_context(raw(attacker, whole[: 20 if number % 3 else len(whole)]))
         assert is_answered(honest)
+
+
+def test_burst_of_half_sent_requests_keeps_no_other_session_from_answers(
+    small: Gateway, attacker: Session, honest: Session
+) -> None:
+    """The server finds all connections at once, none of them read."""
+    connected, replies = Event(), list[int]()
+    with httpx.Client(timeout=30) as client, ExitStack() as held:
+        assert client.get(f"{honest.base_url}/models").status_code == 200
+        small._server.servers[0].get_loop().call_soon_threadsafe(connected.wait, 30)
+        for number in range(2 * CONNECTIONS):
+            whole = post(f"{attacker.base_url}/chat/completions", b'{"messages":', 1000)
+            held.enter_context(raw(attacker, whole[: 20 if number % 3 else len(whole)]))
+        with raw(honest, f"GET {urlsplit(honest.base_url).path}/models HTTP/1.1\r\nHost: x\r\n\r\n".encode()) as late:
+            kept = Thread(target=lambda: replies.append(client.get(f"{honest.base_url}/models").status_code))
+            kept.start()
+            connected.set()
+            assert late.recv(65536).startswith(b"HTTP/1.1 200 ")
+            kept.join()
+    assert replies == [200]
+
+
+def test_more_requests_in_progress_than_the_bound_are_refused(small: Gateway, honest: Session) -> None:
+    busy = small.open(seed=0, name="busy", bounds=Bounds(concurrent=2 * CONNECTIONS))
+    body = b'{"messages": [{"role": "user", "content": "Who?"}]}'
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(raw(busy, post(f"{busy.base_url}/chat/completions", body, len(body))))
+        statuses = {httpx.get(f"{honest.base_url}/models", timeout=30).status_code for _ in range(100)}
+    assert 503 in statuses
+    assert is_answered(honest), "once they have gone"
 
 
 def test_half_sent_body_is_refused_in_time(attacker: Session, honest: Session, monkeypatch: pytest.MonkeyPatch) -> None:
