@@ -38,6 +38,9 @@ RUN = "run:"
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md")
 """Files of a model on the hub: weights, configuration, tokenizer, and the model card, which states the licence."""
 
+_PART = 64 * 2**20
+"""Bytes of a tensor that are hashed at a time."""
+
 
 def cache_dir() -> Path:
     """Return the folder of converted models: ``HOPFORGE_CACHE``, or ``~/.cache/hopforge``."""
@@ -207,7 +210,8 @@ def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") 
     sha = hashlib.sha256(base.encode())
     for name, tensor in tensors:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(_bytes(tensor))
+        for part in _parts(tensor):
+            sha.update(part)
     return sha.hexdigest()
 
 
@@ -238,10 +242,21 @@ def _stored_dtype(name: str | Path) -> str:
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _parts(tensor: torch.Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor; each part is valid until the next one.
+
+    A GPU copies to pinned memory 40 times as fast as to other memory, so that hashing takes nearly all of the time.
+    """
     import torch
 
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    if flat.device.type == "cpu":
+        yield flat.numpy().data
+        return
+    room = torch.empty(min(_PART, flat.numel()), dtype=torch.uint8, pin_memory=True)
+    for start in range(0, flat.numel(), _PART):
+        part = flat[start : start + _PART]
+        yield room[: part.numel()].copy_(part).numpy().data
 
 
 def stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
