@@ -22,6 +22,8 @@ FORMATS = {
     )
 }  # fmt: skip
 """The shipped formats of question files, each with its module."""
+WITH_SENTENCES = ("hotpotqa", "2wikimultihopqa")
+"""The shipped formats that annotate the sentences that support an answer."""
 _NAMES = [*FORMATS, "world", "mixed"]
 _OWN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 

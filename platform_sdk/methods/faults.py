@@ -19,7 +19,7 @@ from platform_sdk.config.credit import (
     no_called_rewards,
     no_information_gain,
 )
-from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.dataset import WITH_SENTENCES, DatasetSpec
 from platform_sdk.config.environment import shipped_method
 from platform_sdk.config.errors import Code
 from platform_sdk.config.graph import GraphSpec
@@ -188,6 +188,10 @@ def _paths(recipe: Recipe) -> Iterator[Found]:
     spec, teacher = recipe.structs.get("synthesis"), recipe.parameters.get("teacher")
     if not isinstance(spec, settings.SynthesisSpec):
         return
+    if not any(wire == FromParameter("synthesis") for task in recipe.plan for wire in task.inputs.values()):
+        return
+    if spec.unit == "sentence" and (fault := _no_sentences(recipe)):
+        yield fault
     if teacher == "rules" and (fault := spec.rules_fault()):
         yield fault
     temperature = getattr(recipe.structs.get("teaching"), "temperature", 1.0)
@@ -196,6 +200,21 @@ def _paths(recipe: Recipe) -> Iterator[Found]:
     if teacher == "llm" and spec.mode != "abductive":
         for name in getattr(learning, "needing_gold", ()):
             yield ("learning", name), settings.NO_GOLD
+
+
+def _no_sentences(recipe: Recipe) -> Fault | None:
+    """Return the fault if training questions have no annotated sentences; of modules of one's own, only steps know."""
+    from platform_sdk.methods.evipath import settings
+
+    path = ("synthesis", "unit")
+    if shipped_method(recipe.parameters.get("environment", "")) == "triples":
+        return Fault(path, f"sentence: {settings.NO_SENTENCES}")
+    for _, dataset in recipe.models(DatasetSpec):
+        trains = dataset.train or dataset.format == "world"
+        if trains and "." not in dataset.format and dataset.format not in WITH_SENTENCES:
+            lacking = f"questions of format {dataset.format} have no annotated sentences"
+            return Fault(path, f"sentence: {lacking}; set synthesis.unit: passage")
+    return None
 
 
 def _triples(recipe: Recipe) -> Iterator[Found]:

@@ -123,6 +123,11 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
             ["teacher=llm", "synthesis.attempts=2", "teaching.temperature=0"],
             "synthesis.attempts: 2 attempts at temperature 0 are all the same; set teaching.temperature above 0",
         ),
+        (["synthesis.unit=sentence"], "synthesis.unit: sentence: a knowledge graph has triples and no sentences"),
+        (
+            ["synthesis.unit=sentence", "environment=world-text"],
+            "synthesis.unit: sentence: questions of format world have no annotated sentences",
+        ),
     ],
 )
 def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str], message: str) -> None:
@@ -131,6 +136,7 @@ def test_settings_of_paths_that_exclude_each_other_are_errors(changes: list[str]
     assert message in str(problem)
     assert errors(load_recipe(recipe, ["agent.prompts=compact", "learning.teacher_prompts=true"])) == []
     assert errors(load_recipe(recipe, ["teacher=rules", "learning.unanswerable=0.1"])) == []
+    assert errors(load_recipe(recipe, ["train=false", "synthesis.unit=sentence", "synthesis.attempts=2"])) == []
 
 
 @pytest.mark.parametrize(

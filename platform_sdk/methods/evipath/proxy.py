@@ -14,7 +14,7 @@ from platform_sdk.agents.planner_messages import Medium, piece
 from platform_sdk.data.dataset import read_corpus, read_triples
 from platform_sdk.data.sentences import sentences
 from platform_sdk.errors import UserError
-from platform_sdk.methods.evipath.settings import SynthesisSpec
+from platform_sdk.methods.evipath.settings import NO_SENTENCES, SynthesisSpec
 from platform_sdk.records import Evidence, Passage, Question, Triple, given_evidence
 
 
@@ -93,7 +93,7 @@ def check_unit(unit: str, medium: Medium, questions: Iterable[Question]) -> None
     if unit == "passage":
         return
     if medium == "kg":
-        raise UserError("synthesis.unit sentence: a knowledge graph has triples and no sentences; leave it out")
+        raise UserError(f"synthesis.unit sentence: {NO_SENTENCES}")
     for question in questions:
         if not question.context_sentences or not question.supporting_facts:
             raise UserError(

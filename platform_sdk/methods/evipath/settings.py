@@ -15,6 +15,7 @@ PROMPTS_WITHOUT_TEACHER = (
     "a teacher with standard prompts gets worked paths instead; set agent.prompts: compact, or leave it out"
 )
 PROMPTS_WITHOUT_PATHS = "compact prompts have no worked paths; leave it out"
+NO_SENTENCES = "a knowledge graph has triples and no sentences; set synthesis.unit: passage"
 NO_GOLD = "the paths of a teacher that searches have no gold evidence; leave it out, or set synthesis.mode: abductive"
 
 
