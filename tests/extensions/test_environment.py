@@ -55,6 +55,7 @@ def test_every_pipeline_that_searches_accepts_own_data_and_the_module_of_an_own_
     ("environment", "message"),
     [
         ("hotpott", "'hotpott' is not one of the choices; did you mean hotpot?"),
+        ("hotpott", "; or name a package.module"),
         ("tests.extensions.squat", "tests.extensions.squat:ENVIRONMENT cannot be found: no source"),
         ("tests.extensions.glossary", "defines no function, class or value ENVIRONMENT"),
         ("json.decoder", "json.decoder:ENVIRONMENT is refused: json is part of Python"),
