@@ -93,9 +93,9 @@ class OnlineSpec(OptimiserSpec):
     )
     engine_correction: EngineCorrection | None = Field(
         default=None,
-        description="weight each token's loss by the truncated ratio of the trainer's probability under "
-        "the current weights "
-        "to the engine's (TIS); null: use the engine's probabilities as the policy's",
+        description="weight each token's policy loss (not the KL term) by the truncated ratio of the trainer's "
+        "probability under the current weights to the engine's (TIS); null: use the engine's probabilities as the "
+        "policy's",
         exclude_if=equal_to(None),
     )
     mask_truncated: bool = Field(
