@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from platform_sdk.config.source import ConfigError, Problem, Source, load_source
+from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source
 from platform_sdk.display import excerpt
 
 M = TypeVar("M", bound=BaseModel)
@@ -88,6 +88,20 @@ def _message(type_: str, message: str, value: Any) -> str:
         return "is required; add it"
     given = "" if isinstance(value, (dict, list)) else f" (it is {excerpt(value)})"
     return readable(message) + given
+
+
+def field_path(location: tuple[int | str, ...], given: Any, type_: str) -> FieldPath:
+    """Return the path in ``given`` of a pydantic location, without the parts that name a branch of a union."""
+    path: list[int | str] = []
+    for depth, part in enumerate(location):
+        inside = (isinstance(given, dict) and part in given) or (
+            isinstance(given, list) and isinstance(part, int) and part < len(given)
+        )
+        last_missing = type_ == "missing" and depth == len(location) - 1
+        if inside or last_missing:
+            path.append(part)
+            given = given[part] if inside else None
+    return tuple(path)
 
 
 def readable(message: str) -> str:

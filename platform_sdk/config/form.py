@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from platform_sdk.config.document import causes, readable
+from platform_sdk.config.document import causes, field_path, readable
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.parameter import IDENTIFIER, Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
@@ -236,7 +236,7 @@ def check_form(
         except ValidationError as error:
             for item in causes(error):
                 given = "" if isinstance(item["input"], (dict, list)) else f" (it is {excerpt(item['input'])})"
-                place = _named((name, *map(str, item["loc"])), form, filled)
+                place = _named((name, *map(str, field_path(item["loc"], values[name], item["type"]))), form, filled)
                 problems.append(f"{place}: {readable(item['msg'])}{given}")
     if problems:
         raise UserError("the run cannot be started with these values:\n" + "\n".join(f"  {text}" for text in problems))

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
-from platform_sdk.config.document import causes, readable, validated
+from platform_sdk.config.document import causes, field_path, readable, validated
 from platform_sdk.config.errors import Code, UserError
 from platform_sdk.config.form import FormField, fields_for, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
@@ -267,7 +267,7 @@ class _Resolver:
         except ValidationError as error:
             found = causes(error)
             for item in found[:MAX_PROBLEMS]:
-                path = (name, *_known_location(item["loc"], given, item["type"]))
+                path = (name, *field_path(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item))
             if len(found) > MAX_PROBLEMS:
                 self.problem((name,), f"has {len(found) - MAX_PROBLEMS} more problems")
@@ -283,20 +283,6 @@ def _laid_over(upper: Any, lower: Any) -> Any:
     if not (isinstance(upper, dict) and isinstance(lower, dict)):
         return upper
     return {**lower, **{key: _laid_over(value, lower.get(key)) for key, value in upper.items()}}
-
-
-def _known_location(location: tuple[int | str, ...], given: Any, type_: str) -> FieldPath:
-    """A pydantic location without the parts that name a branch of a union and not a field."""
-    path: list[int | str] = []
-    for depth, part in enumerate(location):
-        inside = (isinstance(given, dict) and part in given) or (
-            isinstance(given, list) and isinstance(part, int) and part < len(given)
-        )
-        last_missing = type_ == "missing" and depth == len(location) - 1
-        if inside or last_missing:
-            path.append(part)
-            given = given[part] if inside else None
-    return tuple(path)
 
 
 def _remedy(model: type[BaseModel], item: ErrorDetails) -> str:

@@ -35,7 +35,7 @@ PERCENT = 100
 
 
 def compare(
-    runs: Sequence[Path], *, metric: str = HEADLINE[0], shown: float | None = None, altered: bool = False
+    runs: Sequence[Path], *, metric: str = HEADLINE[0], shown: float | None = None, altered: bool | None = None
 ) -> Comparison:
     """Compare runs by their last evaluations, and by their cost up to a score.
 

@@ -54,7 +54,7 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
     return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
 
 
-def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool:
+def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool | None = None) -> bool:
     """Return True if a run of this recipe has finished in ``run_dir``; change no file.
 
     Args:

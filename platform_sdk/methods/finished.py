@@ -38,7 +38,9 @@ class FinishedRun:
         return Path(self.evaluated.model)
 
 
-def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False, full: bool = False) -> FinishedRun:
+def open_finished(
+    run_dir: Path, *, before: bool = False, altered: bool | None = None, full: bool = False
+) -> FinishedRun:
     """Open the directory of a finished run, wherever it lies now, after checking its files; see ``open_run``.
 
     Args:

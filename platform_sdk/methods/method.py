@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.credit import InformationGainSpec, no_called_rewards, no_information_gain
-from platform_sdk.config.document import readable
+from platform_sdk.config.document import field_path, readable
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec, Searched
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
@@ -366,7 +366,9 @@ def _settings(name: str, kind: type[S], given: Mapping[str, Any]) -> S:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(str(Fault((name, *first["loc"]), readable(first["msg"])))) from error
+        raise UserError(
+            str(Fault((name, *field_path(first["loc"], given, first["type"])), readable(first["msg"])))
+        ) from error
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class CellState:
     error: str = ""
 
 
-def state_of(cell: Cell, *, altered: bool = False) -> CellState:
+def state_of(cell: Cell, *, altered: bool | None = None) -> CellState:
     """Return the state of a cell.
 
     Args:

@@ -98,7 +98,7 @@ class StudyTable(Result):
     altered: tuple[str, ...] = ()
 
 
-def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = False) -> StudyTable:
+def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool | None = None) -> StudyTable:
     """Return the study's table.
 
     Args:
@@ -145,7 +145,7 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
     )
 
 
-def _read(run_dir: Path, altered: bool) -> Read:
+def _read(run_dir: Path, altered: bool | None) -> Read:
     content = gather(run_dir, rollouts=0, altered=altered)
     return content, last_scores(content)
 

@@ -81,14 +81,15 @@ class OpenedRun:
             )
 
 
-def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> OpenedRun:
+def open_run(run_dir: Path, *, altered: bool | None = None, full: bool = False) -> OpenedRun:
     """Open a run, finished or not, after comparing its files with the manifest.
 
     In a run under way, the files of finished steps are compared. A directory that records neither steps nor events
     opens with a warning in ``altered``, since nothing can be compared.
 
     Args:
-        altered: Also open a run with altered files, and report them in ``altered``.
+        altered: Also open a run with altered files, and report them in ``altered``; False: the error names the option
+            ``--altered``; None: the command has no such option.
         full: Read every file again, including files that are unchanged since their last verification.
 
     Raises:
@@ -114,7 +115,8 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
         faults = list(_faults(run_dir, entries, digests if finished else Digests(run_dir), finished, last))
     digests.save()
     if faults and not altered:
-        raise UserError(_sentence(faults, _intact(entries, faults)), code="run.altered")
+        told = _sentence(faults, _intact(entries, faults))
+        raise UserError(told if altered is None else f"{told}, {ALTERED}", code="run.altered")
     warnings = tuple(f"{fault.path}: {fault.reason}" for fault in faults)
     if not entries and not states and not faults:
         warnings = (f"{run_dir}: contains no manifest and no journal, so its files cannot be verified",)
@@ -242,7 +244,7 @@ def _sentence(faults: list[Fault], intact: int) -> str:
     first, *others = faults
     also = f", and so {'was' if len(others) == 1 else 'were'} {_named(others)}" if others else ""
     rest = f"the other {intact} sealed files are intact" if intact else "the run's files cannot be verified without it"
-    return f"{first.path}: {first.reason}{also} ({rest}); {first.remedy}, {ALTERED}"
+    return f"{first.path}: {first.reason}{also} ({rest}); {first.remedy}"
 
 
 def _named(faults: list[Fault]) -> str:

@@ -293,7 +293,7 @@ def test_report_refuses_a_broken_manifest_and_shows_it_on_request(tmp_path: Path
     path = run_dir / "manifest.jsonl"
     path.write_text(path.read_text().replace("run started", "run began"))
     with pytest.raises(UserError, match=r"manifest\.jsonl: .*the entry was altered .*or add --altered"):
-        build_report(run_dir)
+        build_report(run_dir, altered=False)
     assert isinstance(CliRunner().invoke(app, ["report", str(run_dir)]).exception, UserError)
     assert not (run_dir / "report.html").exists()
     done = CliRunner().invoke(app, ["report", str(run_dir), "--altered"])

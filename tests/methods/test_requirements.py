@@ -176,6 +176,16 @@ def test_agent_must_fit_the_retrieval_method_in_validation_and_in_a_step(
     assert str(raised.value) in str(problem)
 
 
+def test_step_names_the_field_of_a_setting_that_this_machine_lacks(tmp_path: Path) -> None:
+    tools = [{"type": "search"}, {"type": "function", "name": "days", "function": "no.such.module:days"}]
+    context = Context(
+        method="react", run_dir=tmp_path, environment="world-text", agent={"tools": tools}, sampling={}, retrieval={},
+        searched_digest="c", seed=0,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^agent\.tools\[1\]\.function: no\.such\.module:days cannot be found"):
+        load_method("react").context(context)
+
+
 def test_agent_s_rule_sees_environment_and_retrieval_that_the_pipeline_fixes(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(
         "extends: prompting\nname: memory\ndescription: Memory alone.\nmethod: prompting\n"

@@ -102,7 +102,7 @@ def test_altered_run_opens_only_on_request_with_a_warning(attack: str, run: Path
     alter, name = ATTACKS[attack]
     alter(run)
     with pytest.raises(UserError) as refused:
-        open_run(run)
+        open_run(run, altered=False)
     told = str(refused.value)
     assert told.startswith(f"{run / name}: ")
     assert "\n" not in told
@@ -111,6 +111,9 @@ def test_altered_run_opens_only_on_request_with_a_warning(attack: str, run: Path
         return
     assert "intact" in told or "cannot be verified" in told
     assert told.endswith("or add --altered to read the run as it is, with a warning in every output [run.altered]")
+    with pytest.raises(UserError) as refused:  # a command without the option does not name it
+        open_run(run)
+    assert "--altered" not in str(refused.value)
     if attack != "recipe cut":  # there is no recipe to show
         assert any(report.startswith(f"{run / name}: ") for report in open_run(run, altered=True).altered)
 

@@ -122,7 +122,7 @@ class Content:
         return next((found.scores for found in self.phases if found.name == phase), None)
 
 
-def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
+def gather(run_dir: Path, *, rollouts: int, altered: bool | None = None) -> Content:
     """Read a run directory, finished or not.
 
     Args:

@@ -35,7 +35,7 @@ PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-star
 
 
 def build_report(
-    run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool = False, verified: Verified | None = None
+    run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool | None = None, verified: Verified | None = None
 ) -> str:
     """Return a run as one self-contained HTML page.
 
