@@ -180,7 +180,8 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
     shipped = {found.parent.name: found for found in (home() / "pipelines").glob("*/pipeline.yaml")}
     if reference not in shipped:
         raise UserError(
-            f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}",
+            f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}; "
+            "or name a path with a slash, e.g. ./my-pipeline",
             code="recipe.unknown-pipeline",
         )
     return shipped[reference]
