@@ -78,6 +78,8 @@ class IndexSpec(Struct):
 SHIPPED_METHODS = "platform_sdk.retrieval.methods"
 GRAPH_METHODS = ("hyperedge", "graph_r1", "prograph")
 """The shipped methods that search the run's knowledge hypergraph."""
+WITHOUT_VECTORS = ("lexical", "none")
+"""The shipped methods that search no vectors; any number of processes can use them at a time."""
 SCOPES = {"triples": ("head",), "contexts": ("question_id",)}
 """Keys that every search with a shipped method gives besides its query; the other methods have none."""
 
@@ -184,7 +186,7 @@ class RetrievalSpec(Struct):
     @property
     def single_process_reason(self) -> str | None:
         """Reason why only one process can search, or None."""
-        if self.url is not None or self.backend == "server":
+        if self.url is not None or self.backend == "server" or self.method in WITHOUT_VECTORS:
             return None
         return (
             "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "

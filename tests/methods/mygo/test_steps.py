@@ -46,7 +46,7 @@ def test_several_processes_with_milvus_lite_are_refused(run: RunContext[AgentSpe
     with pytest.raises(UserError, match=r"2 processes, but only one at a time can search an index of Milvus Lite"):
         launch(step)
     assert not (run.run_dir / "eval-start/begun.json").exists()
-    for retrieval in ({"url": "http://retriever:8080"}, {"uri": "http://milvus:19530"}):
+    for retrieval in ({"url": "http://retriever:8080"}, {"uri": "http://milvus:19530"}, {"method": "lexical"}):
         assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context.retrieval) is None
 
 
