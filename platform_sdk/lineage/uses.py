@@ -62,7 +62,8 @@ class Use(Struct):
     """Records of one file with a question or passage.
 
     ``relation`` is ``learned from``, ``sampled in training`` or ``evaluated on``. ``model`` is the digest of the model
-    that was trained, that sampled, or that was evaluated; ``successors`` are the models trained from it.
+    that was trained, that sampled, or that was evaluated (after an evaluation between its updates, the trained one);
+    ``successors`` are the models trained from it.
     """
 
     relation: str
@@ -129,6 +130,8 @@ def _record_files(run_dir: Path, last: Mapping[str, manifest.Entry]) -> Iterator
                 yield relation, step, run_dir / path, read[0]
             elif kind == "online" and made and path.parent.name in LEARNED and path.suffix == ".jsonl":
                 yield "learned from", step, run_dir / path, made[0]
+            elif kind == "online" and made and path.name == PhaseDir.rollouts:  # an evaluation between updates
+                yield "evaluated on", step, run_dir / path, made[0]
 
 
 def _read(path: Path) -> Iterator[_Rollout]:

@@ -242,6 +242,17 @@ def test_passage_that_only_a_completion_retrieved_was_learned_from(folder: Path)
     assert use.file == "online/rollouts/prepared/0001.jsonl"
 
 
+def test_evaluation_between_updates_is_a_use(folder: Path) -> None:
+    (folder / "first/eval-u0001").mkdir()
+    (folder / "first/eval-u0001/rollouts.jsonl").write_bytes((folder / "first/eval-final/rollouts.jsonl").read_bytes())
+    with step_run(folder / "first", "online") as step:
+        step.record_digests(weights="e" * 64)
+        step.seal(folder / "first/eval-u0001/rollouts.jsonl")
+    uses = find_uses(folder, read_graph(folder), question="e0").uses
+    assert {use.relation for use in uses} == {"evaluated on"}
+    assert ("e" * 64, "eval-u0001/rollouts.jsonl") in {(use.model, use.file) for use in uses}
+
+
 def test_altered_rollouts_are_not_searched(folder: Path) -> None:
     (folder / "first/eval-final/rollouts.jsonl").write_bytes(b"{}\n\xff\n")
     with pytest.raises(UserError, match=r"eval-final/rollouts\.jsonl: was altered after step eval-final"):
