@@ -19,7 +19,10 @@ from tests.methods.contexts import plain
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("myg", r"method myg: there is no such method; did you mean mygo\? known are arena, .*mygo"),
+        (
+            "myg",
+            r"method myg: there is no such method; did you mean mygo\? known are arena, .*mygo.*; or a package.module",
+        ),
         ("no_such_package.method", "importing no_such_package.method failed"),
         ("platform_sdk.records", "importing platform_sdk.records failed"),
         ("tests.extensions.toy.words", "METHOD of tests.extensions.toy.words is of type SharedWords"),

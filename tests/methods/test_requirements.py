@@ -80,6 +80,7 @@ def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     recipe.write_text(WORLD.read_text().replace("pipeline: mygo", "pipeline: ./pipeline.yaml"))
     [problem] = errors(load_recipe(recipe))
     assert str(problem).startswith(f"{folder}/pipeline.yaml:6: method: there is no method migo; did you mean mygo?")
+    assert str(problem).endswith("; or name a package.module")
 
 
 def test_graph_method_without_the_step_that_builds_the_graph_is_an_error() -> None:
