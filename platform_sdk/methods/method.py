@@ -271,13 +271,12 @@ class Method(ABC, Generic[A, E, Res]):
         """
 
     @abstractmethod
-    def rewards(self, run: RunContext[A], rollout: Rollout) -> Mapping[str, float] | None:
-        """Compute a rollout's named rewards from its record; None if a judge is needed."""
+    def rewards(self, run: RunContext[A], rollout: Rollout) -> Mapping[str, float]:
+        """Compute a rollout's named rewards from its record; a judge's verdict is the recorded one."""
 
     def rescore(self, run: RunContext[A], rollouts: Sequence[Rollout], resources: Res) -> list[Mapping[str, float]]:
         """Compute all rewards of rollouts again, with the agent's judge if it has one."""
-        found = [self.rewards(run, rollout) for rollout in rollouts]
-        return [rewards for rewards in found if rewards is not None]
+        return [self.rewards(run, rollout) for rollout in rollouts]
 
     def reward_sources(self, run: RunContext[A]) -> RewardSources:
         """Return the sources of the rewards for MLflow, by default the method's code, and ``agent.reward`` for own."""

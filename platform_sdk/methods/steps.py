@@ -278,12 +278,10 @@ def rescore(method: AnyMethod, run: AnyRun, phase: str) -> dict[str, float]:
 def check_rewards(method: AnyMethod, run: AnyRun, path: Path, rollouts: Sequence[Rollout]) -> None:
     """Raise a UserError if the recorded rewards of a rollout in ``path`` differ from those computed again.
 
-    A judge is not called again: rewards that depend on a judge are only checked by ``rescore``.
+    A judge is not called again: its verdicts are only checked by ``rescore``.
     """
     for rollout in rollouts:
-        rewards = method.rewards(run, rollout)
-        if rewards is not None:
-            _check_reward(path, rollout, rewards)
+        _check_reward(path, rollout, method.rewards(run, rollout))
 
 
 def _check_reward(path: Path, rollout: Rollout, rewards: Mapping[str, float]) -> None:

@@ -16,7 +16,7 @@ from platform_sdk.files import read_object
 from platform_sdk.methods.arena.agent import Generator, generator, questions_of
 from platform_sdk.methods.arena.demonstrations import Demonstrations
 from platform_sdk.methods.arena.measures import measures
-from platform_sdk.methods.arena.rewards import judged, rewards
+from platform_sdk.methods.arena.rewards import judged, recorded_verdict, rewards
 from platform_sdk.methods.arena.scoring import score_file
 from platform_sdk.methods.arena.settings import AgentSpec, EvaluationSettings, SamplingSettings
 from platform_sdk.methods.method import Method, Part, Resources, RunContext
@@ -78,8 +78,8 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
     ) -> Generator:
         return generator(run, policy, seed_name, resources.judge, evaluation)
 
-    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float] | None:
-        return rewards(rollout, run.agent) if run.agent.rewards.judge is None else None
+    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
+        return rewards(rollout, run.agent, recorded_verdict(rollout))
 
     def rescore(
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], resources: ArenaResources

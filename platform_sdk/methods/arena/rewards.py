@@ -63,6 +63,15 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
     return values | {"reward": sum(weight * values[name] for name, weight in weights.items())}
 
 
+def recorded_verdict(rollout: Rollout) -> Verdict | None:
+    """Return a judge's verdict from a rollout's recorded rewards; None if they have no accuracy."""
+    if "accuracy" not in rollout.rewards:
+        return None
+    if rollout.rewards.get(NO_VERDICT):
+        return "unparsable"
+    return "yes" if rollout.rewards["accuracy"] == 1 else "no"
+
+
 def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[Rollout]:
     """Return the rollouts with all their rewards after sending all answers to the judge in one batch."""
     verdicts = judge.verdicts(items_of(rollouts))

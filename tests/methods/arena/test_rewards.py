@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import normalize_squad, spaced_bag, spaced_exact_match, spaced_f1
 from platform_sdk.methods.arena.brevity import brevity
-from platform_sdk.methods.arena.rewards import judged, rewards
+from platform_sdk.methods.arena.rewards import judged, recorded_verdict, rewards
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.methods.mygo.agent import scored
 from platform_sdk.methods.mygo.settings import AgentSpec as MujicaSpec
@@ -102,6 +102,10 @@ def test_a_judge_may_be_the_accuracy() -> None:
     found = judged(both, judging, NoddingJudge())  # type: ignore[arg-type]
     assert [rollout.rewards["reward"] for rollout in found] == [13, 0]
     assert [rollout.rewards["no_verdict"] for rollout in found] == [0, 1]
+    for rollout in found:  # what is recorded gives back everything but the verdict
+        assert rewards(rollout, judging, recorded_verdict(rollout)) == rollout.rewards
+        altered = rollout.model_copy(update={"rewards": rollout.rewards | {"format": 0.5}})
+        assert rewards(altered, judging, recorded_verdict(altered)) == rollout.rewards
     assert asked == [(QUESTION.text, QUESTION.answers, "Ann Lee"), (QUESTION.text, QUESTION.answers, None)]
 
 
