@@ -133,7 +133,7 @@ def validate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resolved recipes as JSON.")] = False,
 ) -> None:
-    """Check recipes and their pipelines' wiring, and print all problems.
+    """Check recipes and their pipelines' wiring, and print the problems, those of single fields first.
 
     Missing requirements of this machine (data, models, packages, GPUs) are notes on standard error, not errors, since a
     cluster may have them; hopforge run refuses to start without them. With --cluster these notes are omitted, and

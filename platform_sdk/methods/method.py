@@ -365,9 +365,8 @@ def _settings(name: str, kind: type[S], given: Mapping[str, Any]) -> S:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(
-            str(Fault((name, *field_path(first["loc"], given, first["type"])), readable(first["msg"])))
-        ) from error
+        path = field_path(first["loc"], given, first["type"])
+        raise UserError(str(Fault((name, *path), readable(first["msg"])))) from error
 
 
 @contextmanager

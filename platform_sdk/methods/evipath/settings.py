@@ -56,7 +56,8 @@ class SynthesisSpec(Struct):
         None,
         ge=1,
         le=10_000,
-        description="maximum pieces of evidence in an executor's prompt; null: all of the question's",
+        description="maximum pieces of evidence in an executor's prompt, more if more are selected; null: all of the "
+        "question's",
     )
     distractors: int = Field(
         8, ge=0, le=10_000, description="passages drawn from the corpus for a question without its own passages"
