@@ -59,8 +59,9 @@ def ids(path: Any) -> str:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=ids)
-def test_example_is_refused_where_several_processes_would_search_its_local_index(recipe: Path) -> None:
-    [problem] = errors(load_recipe(recipe), SHIPPED)
+def test_example_is_refused_only_where_several_processes_would_search_vectors(recipe: Path) -> None:
+    assert errors(load_recipe(recipe), SHIPPED) == [], "the method lexical searches words"
+    [problem] = errors(load_recipe(recipe, ["retrieval.method=passages"]), SHIPPED)
     assert problem.field == "parameters.retrieval"
     for remedy in ("retrieval.url (hopforge serve retriever)", "take one process", "job.resources.gpus"):
         assert remedy in problem.message
@@ -69,8 +70,8 @@ def test_example_is_refused_where_several_processes_would_search_its_local_index
 @pytest.mark.parametrize("recipe", RECIPES, ids=ids)
 @pytest.mark.parametrize(
     ("cluster", "overrides"),
-    [(one_gpu(), ()), (with_job(), (RETRIEVER,)), (with_job(), (RETRIEVER, IMAGE))],
-    ids=["one process", "retriever", "image"],
+    [(one_gpu(), ()), (with_job(), ()), (with_job(), (RETRIEVER,)), (with_job(), (RETRIEVER, IMAGE))],
+    ids=["one process", "several", "retriever", "image"],
 )
 def test_example_is_planned_and_submitted(
     recipe: Path, cluster: ClusterSpec, overrides: tuple[str, ...], kfp: KfpServer
