@@ -20,7 +20,7 @@ from platform_sdk.config.credit import (
     no_information_gain,
 )
 from platform_sdk.config.dataset import WITH_SENTENCES, DatasetSpec
-from platform_sdk.config.environment import shipped_method
+from platform_sdk.config.environment import ENVIRONMENTS, shipped_method
 from platform_sdk.config.errors import Code
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
@@ -207,7 +207,8 @@ def _no_sentences(recipe: Recipe) -> Fault | None:
     from platform_sdk.methods.evipath import settings
 
     path = ("synthesis", "unit")
-    if shipped_method(recipe.parameters.get("environment", "")) == "triples":
+    environment = ENVIRONMENTS.get(recipe.parameters.get("environment", ""))
+    if environment is not None and environment.medium == "kg":
         return Fault(path, f"sentence: {settings.NO_SENTENCES}")
     for _, dataset in recipe.models(DatasetSpec):
         trains = dataset.train or dataset.format == "world"
