@@ -164,9 +164,13 @@ class Attempt:
         if stopped is not None:
             return Ended(stopped, None, complained, last)
         if status != 0:
-            outcome: ProgramOutcome = "limit" if self._session.limit else "error"
-            return Ended(outcome, status, complained, last, killed=status in KILLED)
+            return Ended(self._failed, status, complained, last, killed=status in KILLED)
         return Ended("answered" if last else "no_answer", status, complained, last)
+
+    @property
+    def _failed(self) -> ProgramOutcome:
+        """The outcome of a program that fails: ``limit`` if it reached one before, and otherwise ``error``."""
+        return "limit" if self._session.limit else "error"
 
     def _request(self) -> Ended:
         return asyncio.run(self._requested())
@@ -189,9 +193,11 @@ class Attempt:
                         return Ended("timeout", None, "the attempt was stopped")
         except TimeoutError:
             return Ended("timeout", None, f"no whole response after {program.seconds:g} seconds")
+        except httpx.TransportError as error:
+            return Ended(self._failed, None, without_credentials(f"{type(error).__name__}: {error}"))
         text = body.decode(errors="replace").strip()
         if response.status_code != 200:
-            return Ended("error", None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")
+            return Ended(self._failed, None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")
         return Ended("answered" if text else "no_answer", None, "", text)
 
 

@@ -13,13 +13,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from platform_sdk.gateway import programs
 from platform_sdk.gateway.events import Ended
 from platform_sdk.gateway.isolation import available
 from platform_sdk.gateway.programs import Attempt, Program, function_command
-from platform_sdk.gateway.sessions import Session
+from platform_sdk.gateway.server import Gateway
+from platform_sdk.gateway.sessions import Bounds, Session
 from platform_sdk.processes.commands import fault_of, located
 from tests.http_server import HttpRequest, HttpResponse, HttpServer
 from tests.process_watch import wait_for
@@ -235,6 +237,22 @@ def test_service_that_answers_slowly_bit_by_bit_ends_at_the_time_of_an_attempt(s
     thread.join()
     server.close()
     assert (end.outcome, end.stderr) == ("timeout", "no whole response after 0.3 seconds")
+
+
+def test_service_that_fails_after_it_reached_a_bound_has_reached_a_limit(hermes: Gateway) -> None:
+    session = hermes.open(seed=1, name="Q#0", bounds=Bounds(calls=0))
+    asked: list[httpx.Response] = []
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Who?"}]}
+        asked.append(httpx.post(f"{request.json()['openai_base_url']}/chat/completions", json=body, trust_env=False))
+        return 500, b"no more calls"
+
+    with HttpServer(answer) as server:
+        end = ended(session, Program(url=f"{server.url}/answer"))
+    session.close()
+    assert [response.status_code for response in asked] == [403]
+    assert (end.outcome, end.stderr) == ("limit", "HTTP 500: no more calls")
 
 
 def test_service_that_is_not_there_is_an_outcome(session: Session) -> None:
