@@ -30,6 +30,9 @@ NAME = "hopforge_kv"
 MIN_ROWS = 4
 MAX_ROWS = 16
 SEGMENT = 128
+MOST_COPIED = 0.25
+"""Share of the slots up to the last one in use: if at most so many decode, their caches are copied, which takes less
+time than products of all slots (``benchmarks/sampling.py``)."""
 MEASURED_CONTEXTS = (SEGMENT // 2, SEGMENT, 3 * SEGMENT)
 
 
@@ -51,7 +54,9 @@ class Plan:
         store: keys and values, shape (layers, 2, slots, kv heads, capacity, head dimension).
         slots: slot of every token, shape (tokens,); the first ``len(decode)`` are decoded tokens.
         positions: position of every token in its slot, shape (tokens,).
-        decode: slots of the decoded tokens; the rows of the decode product are the slots ``[0, rows)``.
+        read: slots that the decode product reads: a slice, which is a view of the cache, or the slots of the decoded
+            tokens alone, which are copied (see ``MOST_COPIED``).
+        decode: rows of the decoded tokens in the decode product.
         mask: additive, for the decode product, shape (rows, 1, 1, context).
         decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
@@ -62,6 +67,7 @@ class Plan:
     store: torch.Tensor
     slots: torch.Tensor
     positions: torch.Tensor
+    read: slice | torch.Tensor
     decode: torch.Tensor
     mask: torch.Tensor
     decode_rows: int
@@ -124,8 +130,11 @@ def make_plan(
         length = chunk.end - chunk.begin
         slots += [chunk.slot] * length
         positions += range(chunk.start, chunk.start + length)
-    row_of = torch.tensor(decode, dtype=torch.long, device=device)
-    last = torch.full((max(decode, default=-1) + 1,), -1, device=device)
+    row_of, rows_read = torch.tensor(decode, dtype=torch.long, device=device), max(decode, default=-1) + 1
+    read: slice | torch.Tensor = slice(rows_read)
+    if kernels == "invariant" and len(decode) <= MOST_COPIED * rows_read:
+        read, row_of, rows_read = row_of, torch.arange(len(decode), device=device), len(decode)
+    last = torch.full((rows_read,), -1, device=device)
     last[row_of] = torch.tensor(decode_positions, dtype=torch.long, device=device)
     mask = _mask(last, _context(max(decode_positions, default=0)), store.dtype)
     masked_chunks = []
@@ -138,6 +147,7 @@ def make_plan(
         store,
         torch.tensor(slots, dtype=torch.long, device=device),
         torch.tensor(positions, dtype=torch.long, device=device),
+        read,
         row_of,
         mask[:, None, None, :],
         rows,
@@ -184,16 +194,16 @@ AttentionInterface.register(NAME, attend)
 
 
 def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """Attend with one token per slot, over all slots up to the last one in use: a view, not a copy."""
+    """Attend with one token per slot."""
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     _, kv_heads, groups, width = queries.shape
     spread = queries.new_zeros(rows, kv_heads, plan.decode_rows, width)
     spread[plan.decode, :, :groups] = queries
-    scores = torch.matmul(spread, keys[:rows, :, :context].transpose(-1, -2))
+    scores = torch.matmul(spread, keys[plan.read, :, :context].transpose(-1, -2))
     scores += plan.mask
     shape = (rows * kv_heads, -1, context)
     weights = torch.softmax(scores, dim=-1).view(shape)
-    mixed = _mix(weights, values[:rows, :, :context].view(rows * kv_heads, context, width))
+    mixed = _mix(weights, values[plan.read, :, :context].view(rows * kv_heads, context, width))
     return mixed.view(rows, kv_heads, -1, width)[plan.decode, :, :groups]
 
 
@@ -202,7 +212,7 @@ def _decode_fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tenso
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     spread = queries.new_zeros(rows, *queries.shape[1:])
     spread[plan.decode] = queries
-    seen, mixed = keys[:rows, :, :context], values[:rows, :, :context]
+    seen, mixed = keys[plan.read, :, :context], values[plan.read, :, :context]
     return functional.scaled_dot_product_attention(spread, seen, mixed, attn_mask=plan.mask, scale=1.0)[plan.decode]
 
 
