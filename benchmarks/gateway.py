@@ -27,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,7 +141,7 @@ def of_a_long_session(tokenizer: Any, turns: int, words: int) -> str:
             rendered.append(time.thread_time() - before)
             return text
 
-        gateway.template.encode, gateway.template.render = counting, timed  # type: ignore[method-assign]
+        gateway.template.encode, gateway.template.render = counting, timed  # type: ignore[method-assign, assignment]
         session = gateway.open(seed=0, name="long", bounds=BOUNDS)
         clock = time.pthread_getcpuclockid(gateway.thread_id)
         before = time.clock_gettime(clock)
@@ -351,8 +351,11 @@ def main() -> None:
         arguments = parser.parse_args()
         if "peer" in arguments.parts and not arguments.peer:
             parser.error("peer needs --peer")
+        parts: dict[str, Callable[[], None]] = {
+            "linear": linear, "share": share, "peer": lambda: peer(arguments.peer)
+        }  # fmt: skip
         for part in arguments.parts:
-            {"linear": linear, "share": share, "peer": lambda: peer(arguments.peer)}[part]()
+            parts[part]()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ INDEX = Lexical.build([f"{passage.title} {passage.text}" for passage in PASSAGES
 Start = Callable[[], Agent[Rollout]]
 
 
-def search(requests: list[SearchRequest], k: int) -> list[list[Evidence]]:
+def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
     rows = INDEX.scores([request.query for request in requests]).toarray()
     return [
         [

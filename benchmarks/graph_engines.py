@@ -60,7 +60,11 @@ def make_inputs(paths: list[Path], folder: Path) -> None:
 
 
 def with_duckdb(inputs: Path, output: Path, memory_gb: float) -> None:
-    limits = {"memory_limit": f"{memory_gb}GB", "temp_directory": str(output), "threads": THREADS}
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{memory_gb}GB",
+        "temp_directory": str(output),
+        "threads": THREADS,
+    }
     with duckdb.connect(config=limits) as db:
         db.execute("SET enable_progress_bar = false")
         db.execute("SET preserve_insertion_order = false")

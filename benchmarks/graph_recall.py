@@ -96,6 +96,9 @@ class ByPassage(Retriever):
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         return [_first_of_passages(hits)[:k] for hits in self._retriever.search(requests, DEPTH * k)]
 
+    def close(self) -> None:
+        self._retriever.close()
+
 
 def _first_of_passages(hits: Sequence[Evidence]) -> list[Evidence]:
     first: dict[str, Evidence] = {}

@@ -34,7 +34,8 @@ from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Source
 from platform_sdk.retrieval.method import Index
 from platform_sdk.retrieval.methods import graph_r1, prograph
-from platform_sdk.retrieval.milvus import DIGITS, Vectors
+from platform_sdk.retrieval.milvus import Vectors
+from platform_sdk.retrieval.vector_cache import DIGITS
 from platform_sdk.sampling.rollout import SearchRequest
 
 K = 10
@@ -267,8 +268,9 @@ def grow(largest: int, count: int) -> None:
 def neighbourhood(graph: MemoryGraph, here: Here, request: SearchRequest) -> int:
     edges = graph.entity_edges
     linked = here._prograph.material.linker.link(request.query)
-    around = np.unique(np.concatenate([graph.edge_entities.row(int(e)) for v in linked for e in edges.row(v)] or [[]]))
-    return len(np.unique(np.concatenate([edges.row(int(v)) for v in around] or [[]])))
+    none = np.empty(0, dtype=np.int32)
+    around = np.unique(np.concatenate([none, *(graph.edge_entities.row(int(e)) for v in linked for e in edges.row(v))]))
+    return len(np.unique(np.concatenate([none, *(edges.row(int(v)) for v in around)])))
 
 
 def main() -> None:

@@ -214,6 +214,7 @@ def run_trl(
     def style(completions: list[str], style: list[float], **_: Any) -> list[float]:
         return style
 
+    rewards: list[Any] = [gain, style] if isinstance(spec.credit, GdpoCreditSpec) else [gain]
     questions, steps = len(updates[0]), len(updates) * spec.steps_each
     order = [n * size + k for part in range(spec.mini_batches) for n in range(part, questions, spec.mini_batches)
              for k in range(size)]  # fmt: skip
@@ -242,7 +243,7 @@ def run_trl(
         trl_utils._use_triton = lambda _device: True
     try:
         trainer = GRPOTrainer(
-            str(model), reward_funcs=[gain, style] if isinstance(spec.credit, GdpoCreditSpec) else gain, args=config,
+            str(model), reward_funcs=rewards, args=config,
             train_dataset=prompts, processing_class=PreTrainedTokenizerFast.from_pretrained(model),
             rollout_func=rollout, callbacks=[run],
         )  # fmt: skip

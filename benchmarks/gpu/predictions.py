@@ -5,6 +5,8 @@ python -m benchmarks.gpu.predictions
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.gpu.harness import MODELS
 from benchmarks.gpu.model import card_of, predicted_mfu, step_time
 from benchmarks.gpu.sft import LENGTH, MICRO_BATCH, STEP
@@ -17,7 +19,7 @@ def main() -> None:
     print(f"{'model':6}{'seconds':>9}{'products':>10}{'attention':>11}{'other':>7}{'weights':>9}{'MFU':>7}")
     for name in ("0.6B", "3B", "7B/8"):
         shape = shape_of(MODELS[name])
-        step = {"tokens": STEP, "learned": STEP // 2, "length": LENGTH, "micro_batch": MICRO_BATCH}
+        step: Any = {"tokens": STEP, "learned": STEP // 2, "length": LENGTH, "micro_batch": MICRO_BATCH}
         time = step_time(shape, card, **step)
         shares = [part / time.total for part in (time.products, time.attention, time.elementwise, time.weights)]
         print(f"{name:6}{time.total:9.2f}" + "".join(f"{share:{w}.0%}" for share, w in zip(shares, (10, 11, 7, 9),
