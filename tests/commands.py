@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
-from tests.e2e.runs import ROOT, environment
+from tests.e2e.runs import ROOT, environment, steps_here
 
 
 def command_line(*arguments: object) -> list[str]:
@@ -29,6 +29,14 @@ def succeed(*arguments: object, **variables: str) -> subprocess.CompletedProcess
     done = hopforge(*arguments, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+    return done
+
+
+def succeed_here(*arguments: object) -> Result:
+    """Run the command with its steps in this process; it must end well."""
+    with steps_here():
+        done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     return done
 
 

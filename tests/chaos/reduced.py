@@ -39,7 +39,11 @@ REDUCED = {
             "training.checkpoint_steps": 1,
             "training.batch_size": 8,
         },
-        {"iterations": 1},
+        {
+            "iterations": 1,
+            "dataset.world.train_questions": 12, "dataset.world.eval_questions": 2, "dataset.world.hops": [1],
+            "warmup.trajectories": 3, "selection.questions": 4, "selection.attempts": 2,
+        },
     ),
     "arena": ReducedRecipe(
         "arena/world.yaml",
@@ -53,7 +57,10 @@ REDUCED = {
             "online.checkpoint_steps": 1,
             "online.evaluate_every": 1,
         },
-        {"online.updates": 2},
+        {
+            "dataset.world": {"entities": 60, "train_questions": 12, "eval_questions": 4, "hops": [1], "context": 4},
+            "online.updates": 2, "online.questions": 2,
+        },
     ),
     "evipath": ReducedRecipe(
         "evipath/world.yaml",
@@ -89,7 +96,10 @@ REDUCED = {
             "online.group": 3,
             "online.checkpoint_steps": 1,
         },
-        {"online.updates": 2},
+        {
+            "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 2, "hops": [1], "years": 0.6},
+            "online.updates": 2, "online.questions": 2, "online.group": 2,
+        },
     ),
     "react": ReducedRecipe(
         "react/world.yaml",

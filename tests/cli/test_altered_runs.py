@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.files import write_text
 from platform_sdk.tracking.opened import run_of
-from tests.commands import refusal, succeed
+from tests.commands import refusal, succeed_here
 from tests.e2e.runs import ROOT
 from tests.methods.finished_run import finished_run, seal_run
 
@@ -114,19 +114,19 @@ def test_evaluation_of_an_altered_run_carries_the_warning_in_every_output(
     assert "or add --altered to read the run as it is" in told
     assert not evaluation.exists()
 
-    planned = succeed(*evaluate, "--altered", "--dry-run", "--json")
+    planned = succeed_here(*evaluate, "--altered", "--dry-run", "--json")
     assert file in json.loads(planned.stdout)["altered"][0]
-    printed = succeed(*evaluate, "--altered")
+    printed = succeed_here(*evaluate, "--altered")
     assert f"warning: {run_dir / file}" in printed.stderr
-    as_json = succeed(*evaluate, "--altered", "--json")
+    as_json = succeed_here(*evaluate, "--altered", "--json")
     assert file in json.loads(as_json.stdout)["altered"][0]
     assert f"warning: {run_dir / file}" in as_json.stderr
 
     warning = f"Warning: the evaluated run {run_dir} has altered files: {run_dir / file}"
     assert warning in (evaluation / "report.html").read_text()
-    succeed("report", evaluation, "-o", run_dir.parent / "again.html")
+    succeed_here("report", evaluation, "-o", run_dir.parent / "again.html")
     assert warning in (run_dir.parent / "again.html").read_text()
-    succeed("export", evaluation, "-o", card)
+    succeed_here("export", evaluation, "-o", card)
     assert warning in (card / "README.md").read_text()
 
 

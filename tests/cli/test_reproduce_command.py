@@ -17,7 +17,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps, results_of
-from tests.commands import hopforge
+from tests.commands import hopforge, refusal, succeed_here
 from tests.refusals import refused
 from tests.sealing import sealed
 
@@ -119,17 +119,16 @@ def write_questions(path: Path, questions: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(question) + "\n" for question in questions))
 
 
-def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path) -> None:
+def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     data = tmp_path / "questions.jsonl"
     write_questions(data, QUESTIONS)
     recipe = HOME / "pipelines/arena/world.yaml"
-    first = hopforge(
+    succeed_here(
         "evaluate", "hopforge:world-base-arena", "--recipe", recipe, "--dataset", f"jsonl={data}",
-        "--workdir", "first", "--environment", "distractor", "--quiet", cwd=tmp_path,
+        "--workdir", "first", "--environment", "distractor", "--quiet",
     )  # fmt: skip
-    assert first.returncode == 0, first.stderr
-    again = hopforge("reproduce", "first", "-o", "again", "--json", "--quiet", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    again = succeed_here("reproduce", "first", "-o", "again", "--json", "--quiet")
     found = json.loads(again.stdout)
     assert (found["equal"], found["circumstances"]) == (True, [])
     assert {"corpus", "policy", "eval-start"} <= {step["step"] for step in found["steps"]}
@@ -142,7 +141,5 @@ def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path) -> None:
     assert "different when the runs began:\n  evaluation file questions.jsonl: " in changed.stdout
 
     data.unlink()
-    missing = hopforge("reproduce", "first", "-o", "missing", "--quiet", cwd=tmp_path)
-    assert missing.returncode == 2
-    assert "questions.jsonl" in missing.stderr
+    assert "questions.jsonl" in refusal("reproduce", "first", "-o", "missing", "--quiet")
     assert not (tmp_path / "missing/manifest.jsonl").exists()

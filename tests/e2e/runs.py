@@ -25,8 +25,9 @@ Overrides = Mapping[str, Any]
 TINY_START: dict[str, Any] = {
     "retrieval.threads": 1,
     "dataset.world.entities": 60,
+    "dataset.world.hops": [1, 2],
     "dataset.world.train_questions": 30,
-    "dataset.world.eval_questions": 6,
+    "dataset.world.eval_questions": 4,
     "warmup.trajectories": 6,
     "warmup.attempts": 1,
     "warmup.training.batch_size": 8,
@@ -34,7 +35,7 @@ TINY_START: dict[str, Any] = {
 """A small world and a short warm-up, for whatever trains Mujica."""
 TINY_MYGO: dict[str, Any] = {
     **TINY_START,
-    "selection.questions": 10,
+    "selection.questions": 6,
     "selection.attempts": 3,
     "selection.accepted": 1,
     "training.batch_size": 8,

@@ -88,11 +88,12 @@ def test_entity_that_the_graph_lacks_is_refused_with_near_names(kg_run: Path) ->
     assert f"--entity {head}x: the run's graph has no such entity; did you mean {head}" in str(done.exception)
 
 
-def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
-    text = own_question(kg_run).text
-    greedy = [asked(kg_run, text, "--seed", seed)["turns"] for seed in (0, 1)]
+def test_seeds_matter_above_temperature_0_alone(tmp_path: Path) -> None:
+    run_dir = finished_run(tmp_path, "mygo", changes=["agent.planner_tokens=24", "agent.worker_tokens=24"])
+    text = own_question(run_dir).text
+    greedy = [asked(run_dir, text, "--seed", seed)["turns"] for seed in (0, 1)]
     assert greedy[0] == greedy[1]
-    drawn = [asked(kg_run, text, "--seed", seed, "--temperature", 3)["turns"] for seed in (0, 1)]
+    drawn = [asked(run_dir, text, "--seed", seed, "--temperature", 3)["turns"] for seed in (0, 1)]
     assert drawn[0] != drawn[1]
 
 
