@@ -114,7 +114,7 @@ class DatasetSpec(Struct):
         if value in _NAMES:
             return value
         if "." not in value:
-            raise ValueError(f"there is no format {value}; {suggestion(value, _NAMES)}; or name a package.module")
+            raise ValueError(f"there is no format {value}; {suggestion(value, _NAMES, module=True)}")
         find_definition(f"{value}:FORMAT")
         return value
 

@@ -139,9 +139,8 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
         except ValueError as error:
             return str(error)
     elif parameter.choices and value not in parameter.choices:
-        known = suggestion(str(value), map(str, parameter.choices))
-        own = "; or name a package.module" if parameter.module else ""
-        return f"{excerpt(value)} is not one of the choices; {known}{own}"
+        known = suggestion(str(value), map(str, parameter.choices), module=bool(parameter.module))
+        return f"{excerpt(value)} is not one of the choices; {known}"
     if parameter.minimum is not None and value < parameter.minimum:
         return f"must be at least {parameter.minimum:.12g}, but is {excerpt(value)}"
     if parameter.maximum is not None and value > parameter.maximum:

@@ -218,9 +218,7 @@ class RetrievalSpec(Struct):
         folder = Path(__file__).parents[1] / "retrieval" / "methods"
         known = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
         if "." not in value and value not in known:
-            raise ValueError(
-                f"there is no retrieval method {value}; {suggestion(value, known)}; or name a package.module"
-            )
+            raise ValueError(f"there is no retrieval method {value}; {suggestion(value, known, module=True)}")
         find_definition(f"{method_module(value)}:METHOD")
         return value
 

@@ -150,8 +150,13 @@ def assignment(name: str, value: Any) -> str:
     return f"{name}={text}"
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """``did you mean X? `` if a known name is near, and all known names."""
+def suggestion(name: str, known: Iterable[str], *, module: bool = False) -> str:
+    """``did you mean X? `` if a known name is near, and all known names.
+
+    Args:
+        module: a module of the user's own may be named too.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(shortened(name), names, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(names) or 'none'}"
+    own = "; or name a package.module" if module else ""
+    return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(names) or 'none'}{own}"

@@ -86,7 +86,7 @@ def _method(recipe: Recipe) -> Iterator[Found]:
         return
     shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
     if name not in shipped:
-        yield ("method",), f"there is no method {name}; {suggestion(name, shipped)}; or name a package.module"
+        yield ("method",), f"there is no method {name}; {suggestion(name, shipped, module=True)}"
 
 
 def _agent(recipe: Recipe) -> Iterator[Found]:

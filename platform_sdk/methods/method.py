@@ -348,7 +348,7 @@ def load_method(name: str) -> AnyMethod:
     module = name if "." in name else f"{__package__}.{name}.method"
     shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
     if "." not in name and name not in shipped:
-        raise UserError(f"method {name}: there is no such method; {suggestion(name, shipped)}; or a package.module")
+        raise UserError(f"method {name}: there is no such method; {suggestion(name, shipped, module=True)}")
     found = import_definition(f"{module}:METHOD")
     if not isinstance(found, Method):
         raise UserError(

@@ -62,6 +62,15 @@ def test_every_environments_method_is_shipped() -> None:
     assert load_method(OWN).name == OWN
 
 
+@pytest.mark.parametrize(
+    "name", ["contexts", "lexical", "linked", "multi_query", "none", "passages", "reranked", "triples"]
+)
+def test_only_methods_that_encode_nothing_admit_several_processes(name: str, world: Path) -> None:
+    spec = RetrievalSpec(method=name)
+    material, _ = index.load_material(load_method(name), world, spec)
+    assert (spec.single_process_reason is None) == (not material.texts())
+
+
 def test_module_with_an_invalid_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ownsearch").mkdir()
     (tmp_path / "ownsearch/other.py").write_text("METHOD = 3\n")
