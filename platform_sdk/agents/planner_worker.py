@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from platform_sdk.agents import planner_messages as messages
 from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.speaker import PolicyAgent, Speaker
+from platform_sdk.errors import UserError
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction, SearchRequest, look_up
@@ -138,10 +139,19 @@ class PlannerWorker(PolicyAgent):
     score: Callable[[Rollout], Mapping[str, float]]
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        """One attempt at a question; returns the scored rollout."""
+        """One attempt at a question; returns the scored rollout.
+
+        Raises:
+            UserError: the search in a knowledge graph has no entity to start with.
+        """
         speaker = self.speaker(question, attempt, self.limits.planner_tokens)
         medium = self.language.medium
         candidates = topics(question) if medium == "kg" else []
+        if medium == "kg" and not candidates:
+            raise UserError(
+                f"question {question.id} has no topic_entities, with which a search in a knowledge graph starts: give "
+                "them in the file of questions (for qald10: dataset.labels), or choose an environment of passages"
+            )
         names = [entity.name for entity in candidates]
         role = "planner" if self.limits.split else "agent"
         planner = self.language.planner(speaker, question, names, role)

@@ -24,6 +24,8 @@ FORMATS = {
 """The shipped formats of question files, each with its module."""
 WITH_SENTENCES = ("hotpotqa", "2wikimultihopqa")
 """The shipped formats that annotate the sentences that support an answer."""
+WITH_ENTITIES = ("jsonl", "2wikimultihopqa", "qald10")
+"""The shipped formats whose questions can name the entities with which a search in a knowledge graph starts."""
 _NAMES = [*FORMATS, "world", "mixed"]
 _OWN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 

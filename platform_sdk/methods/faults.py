@@ -19,7 +19,7 @@ from platform_sdk.config.credit import (
     no_called_rewards,
     no_information_gain,
 )
-from platform_sdk.config.dataset import WITH_SENTENCES, DatasetSpec
+from platform_sdk.config.dataset import FORMATS, WITH_ENTITIES, WITH_SENTENCES, DatasetSpec
 from platform_sdk.config.environment import ENVIRONMENTS, shipped_method
 from platform_sdk.config.errors import Code
 from platform_sdk.config.graph import GraphSpec
@@ -56,6 +56,7 @@ def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
         *_reward_names(recipe),
         *_paths(recipe),
         *_triples(recipe),
+        *_entities(recipe),
         *_graph(recipe),
         *_shipped_models(recipe),
     ]
@@ -225,6 +226,17 @@ def _triples(recipe: Recipe) -> Iterator[Found]:
     methods = [spec.method or shipped_method(environment) for spec in specs]
     if there and not any(there) and "triples" in methods:
         yield ("dataset", "triples"), f"is empty, but environment {environment} searches triples; {GIVE_TRIPLES}"
+
+
+def _entities(recipe: Recipe) -> Iterator[Found]:
+    """Yield the formats whose questions name no entity with which a search in a knowledge graph could start."""
+    name = recipe.parameters.get("environment", "")
+    if name not in ENVIRONMENTS or ENVIRONMENTS[name].medium != "kg":
+        return
+    for path, dataset in recipe.models(DatasetSpec):
+        if dataset.format in FORMATS and dataset.format not in WITH_ENTITIES:
+            lacking = f"{dataset.format}: its questions name no entity with which a search in environment {name} starts"
+            yield (*path, "format"), f"{lacking}; formats that can are {', '.join(WITH_ENTITIES)}"
 
 
 def _graph(recipe: Recipe) -> Iterator[Found]:

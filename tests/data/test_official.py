@@ -222,6 +222,16 @@ def test_an_empty_question_or_answer_is_refused(
         load_questions(write(tmp_path / "f", [empty], lines=format in ("musique", "nq")), format)
 
 
+def test_plain_questions_name_entities_and_triples_of_a_graph(tmp_path: Path) -> None:
+    plain = {"question": "Who directed Dawn?", "answers": ["Ann"]}
+    about = {"topic_entities": ["Dawn", "Dawn"], "gold_triples": [["Dawn", "director", "Ann"]]}
+    [question] = load_questions(write(tmp_path / "f", [plain | about], lines=True), "jsonl").questions
+    assert question.topic_entities == ("Dawn",)
+    assert question.gold_triples == (Triple(head="Dawn", relation="director", tail="Ann"),)
+    with pytest.raises(RecordError, match=r"gold_triples"):
+        load_questions(write(tmp_path / "g", [plain | {"gold_triples": [["Dawn", "Ann"]]}], lines=True), "jsonl")
+
+
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "f", [], lines=True)
     for format in ("jsonl", "musique"):

@@ -266,6 +266,18 @@ def test_a_graph_without_triples_is_an_error(changes: list[str], wrong: bool) ->
 
 
 @pytest.mark.parametrize(
+    ("format", "environment", "wrong"),
+    [("hotpotqa", "2wiki-kg", True), ("musique", "own-kg", True), ("hotpotqa", "2wiki-text", False),
+     ("qald10", "qald-kg", False), ("jsonl", "own-kg", False), ("tests.extensions.squad", "own-kg", False)],
+)  # fmt: skip
+def test_graph_is_refused_with_a_format_that_names_no_entities(format: str, environment: str, wrong: bool) -> None:
+    recipe = load_recipe(WIKI, [f"dataset.format={format}", f"environment={environment}"])
+    told = [str(fault) for fault in errors(recipe) if "names no entity" in str(fault) or "name no entity" in str(fault)]
+    assert len(told) == wrong
+    assert all(f"dataset.format: {format}: its questions name no entity" in line for line in told)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ([], "retrieval: the cluster's jobs have 7 processes, but only one at a time"),

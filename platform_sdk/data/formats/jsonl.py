@@ -1,4 +1,7 @@
-"""User-defined questions: JSONL of ``question`` and ``answers``, and optionally ``id``, ``passages`` and ``gold``."""
+"""User-defined questions: JSONL of ``question`` and ``answers``, and optionally what supports the answer.
+
+For searches in texts these are ``passages`` and ``gold``, in a knowledge graph ``topic_entities`` and ``gold_triples``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import hashlib
 import msgspec
 
 from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, numbered_passages
-from platform_sdk.records import Passage, Question
+from platform_sdk.records import Passage, Question, Triple
 
 
 class PlainPassage(msgspec.Struct, forbid_unknown_fields=True):
@@ -18,13 +21,21 @@ class PlainPassage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlainRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of the file. ``gold`` are titles of passages, or indices in ``passages``."""
+    """A line of the file.
+
+    Attributes:
+        gold: titles of passages, or indices in ``passages``.
+        topic_entities: entities of the knowledge graph with which the agent's search starts.
+        gold_triples: head, relation and tail of the triples that support the answer.
+    """
 
     question: str
     answers: list[str]
     id: str | None = None
     passages: list[PlainPassage] = msgspec.field(default_factory=list)
     gold: list[str | int] = msgspec.field(default_factory=list)
+    topic_entities: list[str] = msgspec.field(default_factory=list)
+    gold_triples: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
 
 
 def question(record: PlainRecord, labels: Labels) -> Question:
@@ -45,9 +56,13 @@ def question(record: PlainRecord, labels: Labels) -> Question:
         text=record.question,
         answers=tuple(dict.fromkeys(record.answers)),
         dataset="jsonl",
-        hops=len(gold) or None,
+        hops=len(gold) or len(record.gold_triples) or None,
         gold_passages=tuple(dict.fromkeys(title for title, _ in gold if title)),
         gold_context=tuple(place for _, place in gold if place),
+        gold_triples=tuple(
+            Triple(head=head, relation=relation, tail=tail) for head, relation, tail in record.gold_triples
+        ),
+        topic_entities=tuple(dict.fromkeys(record.topic_entities)),
         context=context,
     )
 

@@ -20,6 +20,7 @@ from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.errors import UserError
 from platform_sdk.methods.method import RunContext
 from platform_sdk.methods.mygo.agent import MujicaLanguage, mujica
 from platform_sdk.methods.mygo.settings import AgentSpec
@@ -193,6 +194,13 @@ def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_pl
     assert sorted(seeds) == sorted(seed_of(seed, place) for place in (0, "0.0", "0.1", 1))
     others = [drawn(seed=1), drawn(phase="o"), drawn(attempt=1)]
     assert len({one for _, drawn_seeds in [(seed, seeds), *others] for one in drawn_seeds}) == 4 * 4
+
+
+def test_question_about_a_graph_without_an_entity_to_start_with_is_an_error() -> None:
+    asked = QUESTION.model_copy(update={"topic_entities": ()})
+    with pytest.raises(UserError, match=f"question {asked.id} has no topic_entities, with which a search"):
+        next(agent("kg").rollout(asked, 0))
+    next(agent("text").rollout(asked, 0))
 
 
 def test_entities_of_one_name_are_visited_by_their_ids() -> None:
