@@ -42,6 +42,8 @@ class GraphSpec(Struct):
     def _agree(self) -> Self:
         if (self.extractor == "llm") != (self.model is not None):
             raise ValueError("model is needed for the extractor llm, and only for it")
+        if self.extractor == "llm" and self.engine.brings_server:
+            raise ValueError("engine.url is missing: extraction starts no server, so give the URL of a running one")
         if self.overlap_tokens >= self.chunk_tokens:
             raise ValueError("overlap_tokens must be smaller than chunk_tokens")
         return self

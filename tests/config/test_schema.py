@@ -53,7 +53,7 @@ BEYOND = {
     r"|^prompts search_r1 has",
     "program: one of three kinds, and its variables": r"^a program is a command|^environment is for a command"
     r"|names no function; write|is not a function|^url of an image must be|^image is for a command",
-    "graph: the extractor's model, overlapping chunks": r"^model is needed|^overlap_tokens must",
+    "graph: the extractor's model, overlapping chunks": r"^model is needed|^overlap_tokens must|^engine.url is missing",
 }
 
 

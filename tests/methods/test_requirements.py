@@ -308,3 +308,11 @@ def test_validate_notes_what_run_refuses(tmp_path: Path, monkeypatch: pytest.Mon
     refused = CliRunner().invoke(app, ["run", str(WIKI), "--workdir", str(tmp_path / "run")])
     assert "data_dir, which is not set" in str(refused.exception)
     assert not (tmp_path / "run").exists()
+
+
+def test_graph_of_a_model_behind_a_server_needs_its_url() -> None:
+    asked = ["graph.extractor=llm", "graph.model=m", "graph.engine.engine=openai"]
+    with pytest.raises(UserError, match="graph: engine.url is missing: extraction starts no server"):
+        load_recipe(HOME / "pipelines/prograph/world.yaml", asked)
+    recipe = load_recipe(HOME / "pipelines/prograph/world.yaml", [*asked, "graph.engine.url=http://llm:8000"])
+    assert recipe.parameters["graph"]["engine"]["url"] == "http://llm:8000"
