@@ -33,10 +33,11 @@ def succeed(*arguments: object, **variables: str) -> subprocess.CompletedProcess
 
 
 def succeed_here(*arguments: object) -> Result:
-    """Run the command with its steps in this process; it must end well."""
+    """Run the command with its steps in this process; it must end well and without a traceback."""
     with steps_here():
         done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    assert "Traceback" not in done.stderr
     return done
 
 

@@ -147,11 +147,6 @@ class PlannerWorker(PolicyAgent):
         speaker = self.speaker(question, attempt, self.limits.planner_tokens)
         medium = self.language.medium
         candidates = topics(question) if medium == "kg" else []
-        if medium == "kg" and not candidates:
-            raise UserError(
-                f"question {question.id} has no topic_entities, with which a search in a knowledge graph starts: give "
-                "them in the file of questions (for qald10: dataset.labels), or choose an environment of passages"
-            )
         names = [entity.name for entity in candidates]
         role = "planner" if self.limits.split else "agent"
         planner = self.language.planner(speaker, question, names, role)
@@ -223,7 +218,16 @@ def new_entities(found: Sequence[Entity], candidates: Sequence[Entity]) -> list[
 
 
 def topics(question: Question) -> list[Entity]:
-    """Return the entities that a question about a graph begins with."""
+    """Return the entities that a question about a graph begins with.
+
+    Raises:
+        UserError: the question has none, so a search has no start.
+    """
+    if not question.topic_entities:
+        raise UserError(
+            f"question {question.id} has no topic_entities, with which a search in a knowledge graph starts: give "
+            "them in the file of questions (for qald10: dataset.labels), or choose an environment of passages"
+        )
     ids = question.topic_ids or [""] * len(question.topic_entities)
     return [Entity(id or name, name) for id, name in zip(ids, question.topic_entities, strict=True)]
 

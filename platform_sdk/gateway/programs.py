@@ -83,7 +83,7 @@ class Attempt:
         try:
             end = run()
         except Exception as error:
-            end = Ended("error", None, without_credentials(f"{type(error).__name__}: {error}"))
+            end = Ended(self._failed, None, without_credentials(f"{type(error).__name__}: {error}"))
         self._session.put(end)
 
     def _execute(self) -> Ended:
@@ -193,8 +193,6 @@ class Attempt:
                         return Ended("timeout", None, "the attempt was stopped")
         except TimeoutError:
             return Ended("timeout", None, f"no whole response after {program.seconds:g} seconds")
-        except httpx.TransportError as error:
-            return Ended(self._failed, None, without_credentials(f"{type(error).__name__}: {error}"))
         text = body.decode(errors="replace").strip()
         if response.status_code != 200:
             return Ended(self._failed, None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")

@@ -208,8 +208,7 @@ def _no_sentences(recipe: Recipe) -> Fault | None:
     from platform_sdk.methods.evipath import settings
 
     path = ("synthesis", "unit")
-    environment = ENVIRONMENTS.get(recipe.parameters.get("environment", ""))
-    if environment is not None and environment.medium == "kg":
+    if _in_graph(recipe):
         return Fault(path, f"sentence: {settings.NO_SENTENCES}")
     for _, dataset in recipe.models(DatasetSpec):
         trains = dataset.train or dataset.format == "world"
@@ -230,13 +229,18 @@ def _triples(recipe: Recipe) -> Iterator[Found]:
 
 def _entities(recipe: Recipe) -> Iterator[Found]:
     """Yield the formats whose questions name no entity with which a search in a knowledge graph could start."""
-    name = recipe.parameters.get("environment", "")
-    if name not in ENVIRONMENTS or ENVIRONMENTS[name].medium != "kg":
-        return
+    lacking = FORMATS.keys() - WITH_ENTITIES if _in_graph(recipe) else ()
     for path, dataset in recipe.models(DatasetSpec):
-        if dataset.format in FORMATS and dataset.format not in WITH_ENTITIES:
-            lacking = f"{dataset.format}: its questions name no entity with which a search in environment {name} starts"
-            yield (*path, "format"), f"{lacking}; formats that can are {', '.join(WITH_ENTITIES)}"
+        if dataset.format in lacking:
+            start = f"with which a search in environment {recipe.parameters['environment']} starts"
+            told = f"{dataset.format}: its questions name no entity {start}"
+            yield (*path, "format"), f"{told}; formats that can are {', '.join(WITH_ENTITIES)}"
+
+
+def _in_graph(recipe: Recipe) -> bool:
+    """Return True if the recipe's environment is a shipped one whose searches return facts of a knowledge graph."""
+    environment = ENVIRONMENTS.get(recipe.parameters.get("environment", ""))
+    return environment is not None and environment.medium == "kg"
 
 
 def _graph(recipe: Recipe) -> Iterator[Found]:

@@ -127,7 +127,7 @@ class SentenceEncoder(Encoder):
         words = ["one", "two", "three", "four", "five", "six", "seven"]
         texts = [" ".join(words[at:] + words[:at]) for at in range(len(words))]
         texts += [" ".join([text] * 9) for text in texts[:5]]
-        some = [0, 6, 7, 11]  # the first and the last of either length: each more costs as much as a query
+        some = [0, 6, 7, 11]  # the first and last of each length: each takes as long as a query
         if not np.array_equal(self._embed(texts)[some], np.concatenate([self._embed([texts[at]]) for at in some])):
             with self._thread_limit():
                 log.warning("%s", not_invariant(f"encoder {self.name}"))

@@ -31,8 +31,8 @@ MIN_ROWS = 4
 MAX_ROWS = 16
 SEGMENT = 128
 MOST_COPIED = 0.25
-"""Share of the slots up to the last one in use: if at most so many decode, their caches are copied, which takes less
-time than products of all slots (``benchmarks/sampling.py``)."""
+"""Maximum share of decoding slots for which attention copies their caches. With a larger share it reads all slots up to
+the last decoding one, without a copy (``benchmarks/sampling.py``)."""
 MEASURED_CONTEXTS = (SEGMENT // 2, SEGMENT, 3 * SEGMENT)
 
 
@@ -130,11 +130,10 @@ def make_plan(
         length = chunk.end - chunk.begin
         slots += [chunk.slot] * length
         positions += range(chunk.start, chunk.start + length)
-    row_of, rows_read = torch.tensor(decode, dtype=torch.long, device=device), max(decode, default=-1) + 1
-    read: slice | torch.Tensor = slice(rows_read)
-    if kernels == "invariant" and len(decode) <= MOST_COPIED * rows_read:
-        read, row_of, rows_read = row_of, torch.arange(len(decode), device=device), len(decode)
-    last = torch.full((rows_read,), -1, device=device)
+    decoding, in_view = torch.tensor(decode, dtype=torch.long, device=device), max(decode, default=-1) + 1
+    copied = kernels == "invariant" and len(decode) <= MOST_COPIED * in_view
+    row_of = torch.arange(len(decode), device=device) if copied else decoding
+    last = torch.full((len(decode) if copied else in_view,), -1, device=device)
     last[row_of] = torch.tensor(decode_positions, dtype=torch.long, device=device)
     mask = _mask(last, _context(max(decode_positions, default=0)), store.dtype)
     masked_chunks = []
@@ -147,7 +146,7 @@ def make_plan(
         store,
         torch.tensor(slots, dtype=torch.long, device=device),
         torch.tensor(positions, dtype=torch.long, device=device),
-        read,
+        decoding if copied else slice(in_view),
         row_of,
         mask[:, None, None, :],
         rows,

@@ -17,7 +17,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps, results_of
-from tests.commands import hopforge, refusal, succeed_here
+from tests.commands import hopforge, succeed_here
 from tests.refusals import refused
 from tests.sealing import sealed
 
@@ -141,5 +141,7 @@ def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path, monkeypa
     assert "different when the runs began:\n  evaluation file questions.jsonl: " in changed.stdout
 
     data.unlink()
-    assert "questions.jsonl" in refusal("reproduce", "first", "-o", "missing", "--quiet")
+    missing = hopforge("reproduce", "first", "-o", "missing", "--quiet", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "questions.jsonl" in missing.stderr
     assert not (tmp_path / "missing/manifest.jsonl").exists()

@@ -21,7 +21,8 @@ from tests.methods.contexts import plain
     [
         (
             "myg",
-            r"method myg: there is no such method; did you mean mygo\? known are arena, .*; or name a package.module",
+            r"method myg: there is no such method; did you mean mygo\? "
+            r"known are arena, .*mygo.*; or name a package.module",
         ),
         ("no_such_package.method", "importing no_such_package.method failed"),
         ("platform_sdk.records", "importing platform_sdk.records failed"),
