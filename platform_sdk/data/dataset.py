@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import random
 from collections import Counter
@@ -22,6 +23,8 @@ from platform_sdk.files import expanded, read_model, read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
 from platform_sdk.run_dir import RunDir
+
+log = logging.getLogger(__name__)
 
 PASSAGES, TRIPLES = Path(RunDir.passages), Path(RunDir.triples)
 
@@ -73,6 +76,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     if marker.is_file():
         found = read_model(marker, PreparedData)
         if found.input == source:
+            _warn_of_skipped(found, marker)
             return found
         marker.unlink()
     dataset = load_dataset(spec, data_dir)
@@ -96,7 +100,16 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
         skipped=tuple(map(encodable, dataset.skipped)),
     )
     write_text(marker, prepared.model_dump_json(indent=2) + "\n")
+    _warn_of_skipped(prepared, marker)
     return prepared
+
+
+def _warn_of_skipped(prepared: PreparedData, marker: Path) -> None:
+    if prepared.skipped:
+        log.warning(
+            "dataset.skip_invalid: skipped %d malformed records, the first because of %s (all in %s, skipped)",
+            len(prepared.skipped), prepared.skipped[0], marker,
+        )  # fmt: skip
 
 
 def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:

@@ -141,6 +141,7 @@ class SentenceEncoder(Encoder):
             for places in by_length.values():
                 vectors[places] = self._model.encode(
                     [texts[place] for place in places],
+                    prompt="",  # only the recipe's prefixes, which the lengths above include, not the model's default
                     batch_size=self._batch_size,
                     normalize_embeddings=True,
                     convert_to_numpy=True,

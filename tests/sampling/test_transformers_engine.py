@@ -55,6 +55,12 @@ def without_ends(path: Path, **arguments: object) -> TransformersEngine:
     return engine
 
 
+def test_more_slots_than_the_machine_has_memory_for_are_refused(tmp_path: Path) -> None:
+    path = save_model(tmp_path)
+    with pytest.raises(UserError, match=r"slots of 128 tokens take .* GiB, more than the cpu provides; lower .*live"):
+        TransformersEngine(path, live=2**36, max_model_len=64)  # more than any address space
+
+
 @pytest.mark.parametrize(
     ("kind", "heads", "kv_heads", "tied"),
     [("llama", 4, 1, False), ("llama", 4, 4, True), ("llama", 8, 4, False), ("qwen2", 8, 2, True)],
