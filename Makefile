@@ -15,8 +15,9 @@ demo: install  ## train the default recipe and show its scores before and after
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
 
 # For two cores: three workers, since some of them wait for subprocesses. One thread per worker, since more threads would
-# compete for the same cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
+# compete for the same cores. Byte code is written even where the environment says no: without it, each process compiles
+# the packages of the tests again.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 
 test: install-dev style  ## the tests that must pass for every change; one of them checks types
 	$(PYTEST) -m "not slow"

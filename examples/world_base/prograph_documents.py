@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from examples.world_base.documents import Document
 from examples.world_base.practice import copying, reading
@@ -61,6 +62,7 @@ class PrographDocuments:
     def __iter__(self) -> Iterator[Document]:
         while True:
             world = prograph_world(self._rng.randrange(2**60))
+            sentences = _sentences(world)
             for question in world.train:
                 draw = self._rng.random()
                 if draw < 0.05:
@@ -68,14 +70,24 @@ class PrographDocuments:
                 elif draw < 0.12:
                     yield reading(world, self._rng)
                 else:
-                    yield _Dialogue(world, question, self._mistakes, self._rng).played()
+                    yield _Dialogue(world, sentences, question, self._mistakes, self._rng).played()
+
+
+class _Sentence(NamedTuple):
+    """A sentence of a passage as a graph made by rules shows it, and the entities that it or its title names."""
+
+    evidence: Evidence
+    names: tuple[str, ...]
 
 
 class _Dialogue:
     """One attempt of the simulated agent at a question."""
 
-    def __init__(self, world: World, question: Question, mistakes: Mistakes, rng: random.Random) -> None:
-        self._world, self._question, self._mistakes, self._rng = world, question, mistakes, rng
+    def __init__(
+        self, world: World, sentences: Sequence[_Sentence], question: Question, mistakes: Mistakes, rng: random.Random
+    ) -> None:
+        self._world, self._sentences, self._question = world, sentences, question
+        self._mistakes, self._rng = mistakes, rng
         self._messages: list[Message] = [
             {"role": "system", "content": instruction("compact", MAX_TURNS)},
             {"role": "user", "content": opening(question.text)},
@@ -122,10 +134,10 @@ class _Dialogue:
             need = f"{'Next ' if claim else ''}I need the {noun} of {subject} ."
             self._say(f"{claim} {need}".strip(), "query", asked)
             shown = self._found(subject, value, vague=vague)
-            self._messages.append({"role": "user", "content": knowledge(shown)})
-            names = [name for item in shown for name in self._names(item)]
+            self._messages.append({"role": "user", "content": knowledge([sentence.evidence for sentence in shown])})
+            names = [name for sentence in shown for name in sentence.names]
             self._seen += names
-            if any(subject in self._names(item) and value in self._names(item) for item in shown):
+            if any(subject in sentence.names and value in sentence.names for sentence in shown):
                 break
             claim = f"The {noun} of {subject} is not here ."
         else:
@@ -134,26 +146,23 @@ class _Dialogue:
             value = rng.choice(names)
         return RELATION[noun].statement(subject, value), value
 
-    def _found(self, subject: str, value: str, *, vague: bool) -> list[Evidence]:
+    def _found(self, subject: str, value: str, *, vague: bool) -> list[_Sentence]:
         """Return what a retriever would show: sentences that name the subject, seldom without the needed one."""
-        rng, count = self._rng, self._rng.randint(5, 10)
-        everything = [item for passage in self._world.passages for item in _sentences(passage.title, passage.text)]
+        rng, everything = self._rng, self._sentences
+        count = rng.randint(5, 10)
         if vague:
             return rng.sample(everything, count)
-        own = [item for item in everything if subject in self._names(item)]
-        neighbours = {name for item in own for name in self._names(item)} - {subject}
-        near = [item for item in everything if neighbours & set(self._names(item)) and item not in own]
-        needed = [item for item in own if item.title == subject and value in self._names(item)]
-        beside = [item for item in own if item not in needed]
+        own = [sentence for sentence in everything if subject in sentence.names]
+        neighbours = {name for sentence in own for name in sentence.names} - {subject}
+        near = [each for each in everything if subject not in each.names and not neighbours.isdisjoint(each.names)]
+        needed = [each for each in own if each.evidence.title == subject and value in each.names]
+        beside = [each for each in own if each not in needed]
         shown = needed if rng.random() < 0.95 else []
         shown = [*shown, *rng.sample(beside, min(len(beside), rng.randint(2, 8)))]
         shown = [*shown, *rng.sample(near, min(len(near), 6)), *rng.sample(everything, 4)]
-        shown = list({item.id: item for item in shown}.values())[:count]
+        shown = list({each.evidence.id: each for each in shown}.values())[:count]
         rng.shuffle(shown)
         return shown
-
-    def _names(self, item: Evidence) -> Sequence[str]:
-        return [word for word in dict.fromkeys((item.title, *item.text.split())) if word in self._world.types]
 
     def _relation_of(self, subject: str) -> str:
         return self._rng.choice(RELATIONS_OF[self._world.types[subject]]).noun
@@ -186,11 +195,14 @@ class _Dialogue:
         return self._rng.random() < rate
 
 
-def _sentences(title: str, text: str) -> list[Evidence]:
-    """The sentences of a passage as a graph made by rules shows them."""
+def _sentences(world: World) -> list[_Sentence]:
     return [
-        Evidence(kind="hyperedge", id=f"{title} {place}", title=title, text=sentence, score=0.0)
-        for place, sentence in enumerate(re.findall(r"[^. ][^.]*\.", text))
+        _Sentence(
+            Evidence(kind="hyperedge", id=f"{passage.title} {place}", title=passage.title, text=text, score=0.0),
+            tuple(word for word in dict.fromkeys((passage.title, *text.split())) if word in world.types),
+        )
+        for passage in world.passages
+        for place, text in enumerate(re.findall(r"[^. ][^.]*\.", passage.text))
     ]
 
 

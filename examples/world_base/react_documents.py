@@ -29,6 +29,7 @@ from platform_sdk.tools.search import SearchTool
 
 QUESTIONS = 16  # of each world
 TURNS = 10
+YEAR_WORDS = frozenset(map(str, YEARS))
 TOOLS = {tool.name: tool for tool in (SearchTool(), Calculator())}
 
 
@@ -168,8 +169,8 @@ class _Dialogue:
         return [Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in shown]
 
     def _names(self, item: Evidence) -> list[str]:
-        years = set(map(str, YEARS))
-        return [w for w in dict.fromkeys((item.title, *item.text.split())) if w in self._world.types or w in years]
+        words = dict.fromkeys((item.title, *item.text.split()))
+        return [word for word in words if word in self._world.types or word in YEAR_WORDS]
 
     def _answer(self, claim: str, answer: str) -> None:
         self._say(f"{claim} I know enough .".strip(), "answer", answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
+from functools import cache
 
 TYPES = ("person", "film", "book", "company", "city", "country")
 
@@ -160,10 +161,11 @@ def _make_pool() -> tuple[str, ...]:
 POOL: tuple[str, ...] = _make_pool()
 
 
-def usable_names(kind: str, split: str) -> list[str]:
+@cache
+def usable_names(kind: str, split: str) -> tuple[str, ...]:
     """Return the pool's names for type ``kind`` in worlds of ``split`` (half of the pool each)."""
 
     def half(name: str) -> str:
         return ("evaluation", "base")[hashlib.sha256(f"{kind}/{name}".encode()).digest()[0] & 1]
 
-    return [name for name in POOL if half(name) == split]
+    return tuple(name for name in POOL if half(name) == split)

@@ -47,7 +47,7 @@ def rendered(spec: TeamsSpec, manifests: Path, cluster: Mapping[str, Any]) -> di
     files = {
         str(path.relative_to(manifests)): path.read_text()
         for path in sorted((manifests / "base").rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.parent.name != "__pycache__"  # pip compiles the script of MLflow's users
     }
     names = sorted(spec.teams)
     files |= {

@@ -10,8 +10,8 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from importlib import metadata
 from pathlib import Path
 
@@ -98,9 +98,12 @@ def _packages() -> dict[str, str]:
     """Return the versions of the installed packages; of several on the path, the first one, which is imported."""
     found: dict[str, str] = {}
     for package in metadata.distributions():
-        with suppress(FileNotFoundError):  # a folder that an interrupted installation left; some readers give no name
-            if package.metadata["Name"]:
-                found.setdefault(package.metadata["Name"], package.version)
+        # Not package.metadata, which parses the whole description too: seven times as slow, half a second in all. A
+        # folder that an interrupted installation left has neither file.
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        head = HeaderParser().parsestr(text.partition("\n\n")[0])
+        if head["Name"] and head["Version"]:
+            found.setdefault(head["Name"], head["Version"])
     return dict(sorted(found.items()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import re
 import shutil
@@ -20,13 +21,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from platform_sdk.config.cluster import ClusterSpec, bytes_of
 from platform_sdk.config.document import read_as
 from platform_sdk.config.service import ServiceSpec
+from platform_sdk.config.teams import TeamsSpec
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.description import LABEL_PRIORITY, Sidecar
+from platform_sdk.teams.render import rendered
 from tests.kubeflow.crds import FOLDER as SCHEMAS
 from tests.kubeflow.crds import check, check_builtin
 from tests.kubeflow.policies import Peer, Policies
 from tests.kubeflow.rendered import containers, pods
-from tests.teams.files import MANIFESTS, Item, contents, kustomized, read, render
+from tests.teams.files import CLUSTER, MANIFESTS, Item, contents, kustomized, read, render
 from tests.teams.rights import GATEWAY, READ, WRITE, Request, Rights, Subject
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -100,6 +103,17 @@ def test_random_teams_share_gpus_and_nothing_else(examples: int) -> None:
             check_case(case)
 
     every_check_passes()
+
+
+def test_byte_code_is_no_manifest(tmp_path: Path) -> None:
+    """Pip compiles every module of a wheel, as Python does with an imported one."""
+    copy = tmp_path / "manifests"
+    shutil.copytree(MANIFESTS, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    spec = TeamsSpec.model_validate(_yaml((MANIFESTS / "teams.yaml").read_text()))
+    expected = rendered(spec, copy, CLUSTER)
+    assert compileall.compile_dir(copy / "base", quiet=1)
+    assert [*copy.rglob("*.pyc")]
+    assert rendered(spec, copy, CLUSTER) == expected
 
 
 def every_object_fits_its_schema(case: Case) -> None:
