@@ -38,6 +38,7 @@ Code = Literal[
     "run.unknown",
     "serve.no-tokens",
     "serve.port-in-use",
+    "serve.teams-need-tokens",
 ]
 """Codes of the errors that docs/troubleshooting.md explains. A code stays when its message is reworded."""
 

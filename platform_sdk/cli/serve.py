@@ -94,6 +94,13 @@ def retriever(
     if certificate is not None:
         certificate.check()
     spec = of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
+    closed = [collection.name for collection in spec.collections if collection.teams]
+    if tokens is None and closed:
+        raise UserError(
+            f"without --tokens, nobody can search {', '.join(closed)}, whose teams are set: add --tokens DIR, "
+            f"or remove teams from {config}",
+            code="serve.teams-need-tokens",
+        )
 
     from platform_sdk.retrieval.service.app import create_app
     from platform_sdk.retrieval.service.metrics import Metrics

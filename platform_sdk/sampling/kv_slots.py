@@ -17,7 +17,7 @@ import torch
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.sampling.kv_attention import SEGMENT
-from platform_sdk.sizing.memory import GIB
+from platform_sdk.sizing.memory import ENGINE_LIVE, GIB
 
 WORTH_WAITING = 16
 
@@ -135,7 +135,7 @@ def make_slots(model: Any, slots: int, rows: int, longest: int) -> Slots:
         raise UserError(
             f"keys and values of {slots} slots of {capacity:,} tokens take "
             f"{math.prod(shape) * model.dtype.itemsize / GIB:.1f} GiB, more than the {model.device} provides; "
-            "lower sampling.engine.live or sampling.engine.max_model_len"
+            f"lower {ENGINE_LIVE}, or max_model_len"
         ) from error
     return Slots(store, rows)
 

@@ -11,6 +11,7 @@ from typing import Literal
 from platform_sdk.errors import UserError
 
 GIB = 2**30
+ENGINE_LIVE = "the engine's live (sampling.engine.live, for the extraction of a graph graph.engine.live)"
 ADAM, MASTER, SUM = 8, 4, 4  # bytes a parameter: two moments, the float32 weight, the float32 sum of gradients
 CACHE_SHARE = 0.5
 """Share of a GPU's free memory for the transformers engine's KV cache; the rest is for a policy in training."""
@@ -85,7 +86,7 @@ def slots_within(rows: int, slot_bytes: int, free: float) -> int:
     """
     fitting = int(CACHE_SHARE * free / slot_bytes)
     if fitting < rows:
-        remedy = f"lower sampling.engine.live to {fitting}, or max_model_len" if fitting else "lower max_model_len"
+        remedy = f"lower {ENGINE_LIVE} to {fitting}, or max_model_len" if fitting else "lower max_model_len"
         raise UserError(
             f"keys and values of {rows} requests at their full length take {rows * slot_bytes / GIB:.1f} GiB, but half "
             f"of the GPU's free memory is {CACHE_SHARE * free / GIB:.1f} GiB; {remedy}, or use the engine vllm, which "

@@ -97,6 +97,13 @@ def test_options_of_the_retriever_that_cannot_work_are_refused(options: tuple[st
     assert reason in refusal("serve", "retriever", "--port", 0, *options)
 
 
+def test_collection_of_a_team_needs_tokens(tmp_path: Path) -> None:
+    config = tmp_path / "service.yaml"
+    config.write_text("collections: [{name: a, run_dir: a, environment: hotpot, teams: [red]}]")
+    told = refusal("serve", "retriever", "--config", config, "--port", 0)
+    assert told.startswith("without --tokens, nobody can search a, whose teams are set: add --tokens DIR, or remove")
+
+
 def test_equal_ports_of_the_retriever_are_refused() -> None:
     port = free_port()
     refused = refusal("serve", "retriever", "--config", "x.yaml", "--port", port, "--metrics-port", port)

@@ -72,7 +72,7 @@ def test_training_beyond_gpu_memory_is_reported_with_remedies() -> None:
 def test_slots_fill_half_of_what_is_free() -> None:
     assert slots_within(4, 10, 1000) == 8
     assert slots_within(4, 10, 120) == 6
-    with pytest.raises(UserError, match=r"lower sampling\.engine\.live to 3, or max_model_len"):
+    with pytest.raises(UserError, match=r"lower the engine.s live \(sampling.engine.live, .* to 3, or max_model_len"):
         slots_within(4, 10, 79)
     small = shape_of(
         {
