@@ -91,7 +91,7 @@ def check(run_dir: Path) -> None:
     digests.save()
     if found:
         more = f"\n… and {len(found) - NAMED} more files" if len(found) > NAMED else ""
-        raise UserError("\n".join(map(str, found[:NAMED])) + more)
+        raise UserError("\n".join(map(str, found[:NAMED])) + more, code="run.altered")
 
 
 def require_manifest(run_dir: Path) -> None:
