@@ -107,7 +107,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
 def _warn_of_skipped(prepared: PreparedData, marker: Path) -> None:
     if prepared.skipped:
         log.warning(
-            "dataset.skip_invalid: skipped %d malformed records, the first because of %s (all in %s, skipped)",
+            "dataset.skip_invalid: skipped %d malformed records, the first because of %s (%s lists all)",
             len(prepared.skipped), prepared.skipped[0], marker,
         )  # fmt: skip
 
