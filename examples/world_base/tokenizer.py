@@ -11,7 +11,6 @@ import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from examples.world_base import arena_documents, prograph_documents, react_documents
@@ -108,15 +107,14 @@ def words_of(texts: Iterable[str], known_tags: Iterable[str]) -> set[str]:
     return {word for text in texts for word in re.findall(r"\w+|[^\w\s]", apart.sub(" ", text))}
 
 
-@cache
-def vocabulary() -> tuple[str, ...]:
+def vocabulary() -> list[str]:
     texts = [render(d, plain_template) for d in itertools.islice(Documents(seed=0), SAMPLE)]
     for role, medium in itertools.product(("planner", "worker", "agent"), ("text", "kg")):
         texts.append(role_prompt("compact", role, medium, max_questions=5).system(demonstrate=True))  # type: ignore[arg-type]
     words = words_of(texts, TAGS)
     letters = [c for c in string.printable if not c.isspace()] + ["…"]
     spelled = letters + [f"##{c}" for c in letters]
-    return (*spelled, *POOL, *sorted(words - set(POOL) - set(letters)))
+    return [*spelled, *POOL, *sorted(words - set(POOL) - set(letters))]
 
 
 def build_tokenizer(max_length: int, successor: Agent | None = None) -> PreTrainedTokenizerFast:
